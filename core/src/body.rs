@@ -1,0 +1,318 @@
+//! One concrete body type for requests and responses.
+//!
+//! Guarantees: a request body never yields more than its limit, a response
+//! body of known size carries that size, and streaming holds at most the
+//! channel's capacity in memory. No boxing unless a custom body is given.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+
+use crate::error::BodyError;
+
+type BoxBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>;
+
+/// A request or response body.
+///
+/// Dropping it before its end tells the connection that nobody wants the rest.
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Full(Bytes),
+    Incoming {
+        inner: Incoming,
+        remaining: u64,
+        limit: u64,
+        stall: Option<Stall>,
+    },
+    Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
+    Custom(BoxBody),
+}
+
+/// Limit on the wait for the next frame, where the transport has none itself.
+struct Stall {
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    /// Whether the wait that `cx` is about to begin or goes on with is over.
+    fn poll_expired(&mut self, cx: &mut Context<'_>) -> bool {
+        let timeout = self.timeout;
+        self.timer
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)))
+            .as_mut()
+            .poll(cx)
+            .is_ready()
+    }
+}
+
+impl Body {
+    /// A body of zero bytes.
+    pub const fn empty() -> Self {
+        Self(Kind::Empty)
+    }
+
+    /// Wraps any `http_body::Body`; the one constructor that allocates.
+    pub fn custom<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes, Error = BodyError> + Send + 'static,
+    {
+        Self(Kind::Custom(Box::pin(body)))
+    }
+
+    /// A streamed body fed from another task, at most `capacity` chunks ahead.
+    ///
+    /// The stream ends when the sender is dropped, and fails when it sends an
+    /// error, so that the client sees a truncated message.
+    pub fn channel(capacity: usize) -> (BodySender, Self) {
+        let (sender, receiver) = mpsc::channel(capacity.max(1));
+        (BodySender(sender), Self(Kind::Channel(receiver)))
+    }
+
+    /// `stall_timeout` bounds the wait for each frame; HTTP/1.1 connections
+    /// have that deadline at the socket and pass `None`.
+    pub(crate) fn incoming(inner: Incoming, limit: u64, stall_timeout: Option<Duration>) -> Self {
+        if inner.is_end_stream() {
+            return Self(Kind::Empty);
+        }
+        Self(Kind::Incoming {
+            inner,
+            remaining: limit,
+            limit,
+            stall: stall_timeout.map(|timeout| Stall {
+                timeout,
+                timer: None,
+            }),
+        })
+    }
+
+    /// The limit of a request body that announced more bytes than that.
+    pub(crate) fn exceeded_limit(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Incoming { inner, limit, .. } if inner.size_hint().lower() > *limit => {
+                Some(*limit)
+            }
+            _ => None,
+        }
+    }
+
+    /// Replaces the byte limit of a request body; no effect on other kinds.
+    pub fn set_limit(&mut self, bytes: u64) {
+        if let Kind::Incoming {
+            remaining, limit, ..
+        } = &mut self.0
+        {
+            let used = *limit - *remaining;
+            *limit = bytes;
+            *remaining = bytes.saturating_sub(used);
+        }
+    }
+
+    /// Next piece of data; trailers are skipped.
+    ///
+    /// Cancel safe: no data is lost when the future is dropped.
+    pub async fn chunk(&mut self) -> Option<Result<Bytes, BodyError>> {
+        loop {
+            let frame = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await?;
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) if data.is_empty() => {}
+                Ok(Ok(data)) => return Some(Ok(data)),
+                Ok(Err(_trailers)) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Reads the body to its end; a body of one chunk is not copied.
+    ///
+    /// # Errors
+    /// [`BodyError::TooLarge`] above the limit, [`BodyError::Incomplete`] when
+    /// the peer leaves or breaks the framing.
+    pub async fn bytes(mut self) -> Result<Bytes, BodyError> {
+        if let Kind::Full(bytes) = self.0 {
+            return Ok(bytes);
+        }
+        let Some(first) = self.chunk().await.transpose()? else {
+            return Ok(Bytes::new());
+        };
+        let Some(second) = self.chunk().await.transpose()? else {
+            return Ok(first);
+        };
+        let mut all = BytesMut::with_capacity(2 * (first.len() + second.len()));
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&second);
+        while let Some(chunk) = self.chunk().await {
+            all.extend_from_slice(&chunk?);
+        }
+        Ok(all.freeze())
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.0 = Kind::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Kind::Incoming {
+                inner,
+                remaining,
+                limit,
+                stall,
+            } => {
+                let frame = match Pin::new(inner).poll_frame(cx) {
+                    Poll::Ready(Some(frame)) => frame,
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => {
+                        let expired = stall.as_mut().is_some_and(|stall| stall.poll_expired(cx));
+                        if !expired {
+                            return Poll::Pending;
+                        }
+                        self.0 = Kind::Empty;
+                        return Poll::Ready(Some(Err(BodyError::Stalled)));
+                    }
+                };
+                if let Some(stall) = stall {
+                    stall.timer = None;
+                }
+                let frame = frame.map_err(|source| BodyError::Incomplete { source })?;
+                if let Some(data) = frame.data_ref() {
+                    let Some(left) = remaining.checked_sub(data.len() as u64) else {
+                        let limit = *limit;
+                        self.0 = Kind::Empty;
+                        return Poll::Ready(Some(Err(BodyError::TooLarge { limit })));
+                    };
+                    *remaining = left;
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Kind::Channel(receiver) => receiver
+                .poll_recv(cx)
+                .map(|item| item.map(|chunk| chunk.map(Frame::data))),
+            Kind::Custom(body) => body.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(bytes) => bytes.is_empty(),
+            Kind::Incoming { inner, .. } => inner.is_end_stream(),
+            Kind::Channel(_) => false,
+            Kind::Custom(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Incoming { inner, .. } => inner.size_hint(),
+            Kind::Channel(_) => SizeHint::default(),
+            Kind::Custom(body) => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "Empty",
+            Kind::Full(_) => "Full",
+            Kind::Incoming { .. } => "Incoming",
+            Kind::Channel(_) => "Channel",
+            Kind::Custom(_) => "Custom",
+        };
+        f.debug_struct("Body")
+            .field("kind", &kind)
+            .field("size_hint", &self.size_hint())
+            .finish()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Kind::Full(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(Kind::Full(bytes.into()))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self(Kind::Full(text.into()))
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self(Kind::Full(Bytes::from_static(text.as_bytes())))
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self(Kind::Full(Bytes::from_static(bytes)))
+    }
+}
+
+impl From<Infallible> for BodyError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Feeds a streamed body; made by [`Body::channel`].
+#[derive(Debug, Clone)]
+pub struct BodySender(mpsc::Sender<Result<Bytes, BodyError>>);
+
+impl BodySender {
+    /// Sends one chunk, waiting while the client is slower than the producer.
+    ///
+    /// # Errors
+    /// [`BodyError::Producer`] when the client has left: stop producing.
+    pub async fn send(&self, chunk: impl Into<Bytes>) -> Result<(), BodyError> {
+        self.0
+            .send(Ok(chunk.into()))
+            .await
+            .map_err(|_| BodyError::Producer)
+    }
+
+    /// Breaks the stream off, so that the client sees a truncated message.
+    pub async fn abort(self) {
+        // A send error means that the client has left already.
+        drop(self.0.send(Err(BodyError::Producer)).await);
+    }
+
+    /// Resolves when the client has left.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+}

@@ -1,0 +1,133 @@
+//! What answers a request, and where its future lives.
+//!
+//! Guarantee: calling a handler allocates nothing while its future fits
+//! [`INLINE_FUTURE_BYTES`]: it is put into a [`FutureSlot`] that the lane
+//! uses again and again. A larger future is boxed inside its slot.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use stackfuture::StackFuture;
+
+use crate::request::Request;
+use crate::response::{IntoResponse, Response};
+
+/// Size up to which a handler's future fits its slot.
+///
+/// A JSON handler that holds the request and its body buffer takes about
+/// 700 bytes.
+pub const INLINE_FUTURE_BYTES: usize = 1024;
+
+type HandlerFuture = StackFuture<'static, Response, INLINE_FUTURE_BYTES>;
+
+/// A place for one handler future at a time, reused from request to request.
+pub struct FutureSlot(Pin<Box<Option<HandlerFuture>>>);
+
+impl FutureSlot {
+    /// An empty slot; the one allocation in its life.
+    pub fn new() -> Self {
+        Self(Box::pin(None))
+    }
+
+    /// Puts `future` in, dropping what was there.
+    pub fn set(&mut self, future: impl Future<Output = Response> + Send + 'static) {
+        self.0.as_mut().set(Some(StackFuture::from_or_box(future)));
+    }
+
+    /// Drops the future, if there is one.
+    pub fn clear(&mut self) {
+        self.0.as_mut().set(None);
+    }
+
+    /// The future that was put in; pending for ever when there is none.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response> {
+        match self.0.as_mut().as_pin_mut() {
+            Some(future) => future.poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Default for FutureSlot {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for FutureSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FutureSlot")
+            .field("occupied", &self.0.is_some())
+            .finish()
+    }
+}
+
+/// Answers requests of a route; implemented by `async fn(Request) -> impl IntoResponse`.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers `request` at once, or leaves the work in `slot` as a future.
+    fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response>;
+}
+
+impl<F, Fut> Handler for F
+where
+    F: Fn(Request) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoResponse,
+{
+    fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
+        slot.set(Answer {
+            future: self(request),
+        });
+        None
+    }
+}
+
+pin_project! {
+    /// A handler's future whose output becomes a response.
+    ///
+    /// An `async` block around it would hold the future twice.
+    struct Answer<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F> Future for Answer<F>
+where
+    F: Future,
+    F::Output: IntoResponse,
+{
+    type Output = Response;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response> {
+        self.project()
+            .future
+            .poll(cx)
+            .map(IntoResponse::into_response)
+    }
+}
+
+/// A handler without a future, made by [`inline`].
+#[derive(Debug, Clone, Copy)]
+pub struct Inline<F>(F);
+
+/// Makes a handler of a plain function that answers at once.
+///
+/// For work that never waits: it runs on the lane, so anything slow in it
+/// delays that lane's other connections.
+pub const fn inline<F>(function: F) -> Inline<F> {
+    Inline(function)
+}
+
+impl<F, R> Handler for Inline<F>
+where
+    F: Fn(Request) -> R + Send + Sync + 'static,
+    R: IntoResponse,
+{
+    fn call(&self, request: Request, _slot: &mut FutureSlot) -> Option<Response> {
+        Some((self.0)(request).into_response())
+    }
+}

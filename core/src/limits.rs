@@ -1,0 +1,189 @@
+//! Every bound that a client can run into, by name, unit and reason.
+//!
+//! Each constant is the default of one field of [`Limits`], one configuration
+//! key and one flag; a refusal counts in
+//! `justapi_rejected_total` under its [`Reject`] reason.
+
+use std::time::Duration;
+
+/// Open connections over all lanes; nginx's order of magnitude for one box.
+pub const MAX_CONNECTIONS: usize = 10_000;
+/// TLS handshake, from accept to its end.
+pub const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Whole request head; the first one counts from accept.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Kept-alive connection without a request; nginx's 75 s.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// Wait for the next byte of a request body that somebody reads.
+pub const BODY_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Wait for the peer to take the next byte of a response.
+pub const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for what is in flight after a stop signal.
+pub const GRACE: Duration = Duration::from_secs(30);
+/// Method, target and version with their spaces; nginx's 8 KiB.
+pub const MAX_REQUEST_LINE_BYTES: usize = 8 * 1024;
+/// Request line and all header lines together.
+pub const MAX_HEADER_BYTES: usize = 32 * 1024;
+/// Header lines; hyper's and nginx's order of magnitude.
+pub const MAX_HEADERS: usize = 100;
+/// Request body; axum's 2 MB, in binary units.
+pub const MAX_BODY_BYTES: u64 = 2 * 1024 * 1024;
+/// Body bytes read and thrown away after an early answer, before closing.
+pub const MAX_DRAIN_BYTES: u64 = 256 * 1024;
+/// Chunk extensions of one request: they carry nothing that we use.
+pub const MAX_CHUNK_EXTENSION_BYTES: usize = 4 * 1024;
+/// HTTP/2 streams open at once on a connection; Envoy's edge profile.
+pub const H2_MAX_STREAMS: u32 = 100;
+/// HTTP/2 header list after decompression; hyper's default.
+pub const H2_MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+/// HTTP/2 flow-control window of one stream; Envoy's edge profile.
+pub const H2_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// HTTP/2 flow-control window of a connection; Envoy's edge profile.
+pub const H2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Streams reset by the peer and not yet accepted (CVE-2023-44487); h2's 20.
+pub const H2_MAX_PENDING_RESETS: usize = 20;
+/// Streams that we reset for the peer's errors (CVE-2025-8671); h2's 1024.
+pub const H2_MAX_LOCAL_RESETS: usize = 1024;
+
+/// Bounds of one server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// See [`MAX_CONNECTIONS`].
+    pub max_connections: usize,
+    /// See [`TLS_HANDSHAKE_TIMEOUT`].
+    pub tls_handshake_timeout: Duration,
+    /// See [`HEADER_TIMEOUT`].
+    pub header_timeout: Duration,
+    /// See [`IDLE_TIMEOUT`].
+    pub idle_timeout: Duration,
+    /// See [`BODY_STALL_TIMEOUT`].
+    pub body_stall_timeout: Duration,
+    /// See [`WRITE_STALL_TIMEOUT`].
+    pub write_stall_timeout: Duration,
+    /// Whole handler, up to its response head; none by default.
+    pub request_timeout: Option<Duration>,
+    /// See [`GRACE`].
+    pub grace: Duration,
+    /// See [`MAX_REQUEST_LINE_BYTES`].
+    pub max_request_line_bytes: usize,
+    /// See [`MAX_HEADER_BYTES`].
+    pub max_header_bytes: usize,
+    /// See [`MAX_HEADERS`].
+    pub max_headers: usize,
+    /// See [`MAX_BODY_BYTES`].
+    pub max_body_bytes: u64,
+    /// See [`H2_MAX_STREAMS`].
+    pub h2_max_streams: u32,
+    /// See [`H2_MAX_HEADER_LIST_BYTES`].
+    pub h2_max_header_list_bytes: u32,
+    /// See [`H2_STREAM_WINDOW_BYTES`].
+    pub h2_stream_window_bytes: u32,
+    /// See [`H2_CONNECTION_WINDOW_BYTES`].
+    pub h2_connection_window_bytes: u32,
+    /// See [`H2_MAX_PENDING_RESETS`].
+    pub h2_max_pending_resets: usize,
+    /// See [`H2_MAX_LOCAL_RESETS`].
+    pub h2_max_local_resets: usize,
+}
+
+impl Limits {
+    /// The defaults above.
+    pub const DEFAULT: Self = Self {
+        max_connections: MAX_CONNECTIONS,
+        tls_handshake_timeout: TLS_HANDSHAKE_TIMEOUT,
+        header_timeout: HEADER_TIMEOUT,
+        idle_timeout: IDLE_TIMEOUT,
+        body_stall_timeout: BODY_STALL_TIMEOUT,
+        write_stall_timeout: WRITE_STALL_TIMEOUT,
+        request_timeout: None,
+        grace: GRACE,
+        max_request_line_bytes: MAX_REQUEST_LINE_BYTES,
+        max_header_bytes: MAX_HEADER_BYTES,
+        max_headers: MAX_HEADERS,
+        max_body_bytes: MAX_BODY_BYTES,
+        h2_max_streams: H2_MAX_STREAMS,
+        h2_max_header_list_bytes: H2_MAX_HEADER_LIST_BYTES,
+        h2_stream_window_bytes: H2_STREAM_WINDOW_BYTES,
+        h2_connection_window_bytes: H2_CONNECTION_WINDOW_BYTES,
+        h2_max_pending_resets: H2_MAX_PENDING_RESETS,
+        h2_max_local_resets: H2_MAX_LOCAL_RESETS,
+    };
+}
+
+/// Why a request or connection was refused: the fixed label set of
+/// `justapi_rejected_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reject {
+    /// Framing, target, Host or header rule broken.
+    BadRequest,
+    /// [`MAX_REQUEST_LINE_BYTES`].
+    RequestLine,
+    /// [`MAX_HEADER_BYTES`].
+    HeaderBytes,
+    /// [`MAX_HEADERS`].
+    HeaderCount,
+    /// [`MAX_BODY_BYTES`].
+    BodyBytes,
+    /// [`HEADER_TIMEOUT`].
+    HeaderTimeout,
+    /// [`IDLE_TIMEOUT`].
+    IdleTimeout,
+    /// [`BODY_STALL_TIMEOUT`].
+    BodyStall,
+    /// [`WRITE_STALL_TIMEOUT`].
+    WriteStall,
+    /// [`TLS_HANDSHAKE_TIMEOUT`].
+    TlsHandshakeTimeout,
+    /// Handshake that failed before its time was up.
+    TlsHandshake,
+    /// `request_timeout`.
+    RequestTimeout,
+    /// [`MAX_CONNECTIONS`].
+    MaxConnections,
+    /// HTTP/2 connection ended for a flood or a protocol error.
+    H2Protocol,
+    /// Expectation other than `100-continue`.
+    Expectation,
+}
+
+impl Reject {
+    /// Every reason, in label order.
+    pub const ALL: [Self; 15] = [
+        Self::BadRequest,
+        Self::RequestLine,
+        Self::HeaderBytes,
+        Self::HeaderCount,
+        Self::BodyBytes,
+        Self::HeaderTimeout,
+        Self::IdleTimeout,
+        Self::BodyStall,
+        Self::WriteStall,
+        Self::TlsHandshakeTimeout,
+        Self::TlsHandshake,
+        Self::RequestTimeout,
+        Self::MaxConnections,
+        Self::H2Protocol,
+        Self::Expectation,
+    ];
+
+    /// Value of the `reason` label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::BadRequest => "bad_request",
+            Self::RequestLine => "request_line",
+            Self::HeaderBytes => "header_bytes",
+            Self::HeaderCount => "header_count",
+            Self::BodyBytes => "body",
+            Self::HeaderTimeout => "header_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::BodyStall => "body_stall",
+            Self::WriteStall => "write_stall",
+            Self::TlsHandshakeTimeout => "tls_handshake_timeout",
+            Self::TlsHandshake => "tls_handshake",
+            Self::RequestTimeout => "request_timeout",
+            Self::MaxConnections => "max_connections",
+            Self::H2Protocol => "h2_protocol",
+            Self::Expectation => "expectation",
+        }
+    }
+}

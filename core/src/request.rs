@@ -1,0 +1,216 @@
+//! A request as handlers see it: head, path parameters, peer, body.
+//!
+//! Guarantee: it has passed the gate, so its framing, target and Host are
+//! valid, and its path parameters are percent-decoded valid UTF-8.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version};
+use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
+
+use crate::body::Body;
+use crate::error::BodyError;
+
+/// A request on its way to a handler.
+#[derive(Debug)]
+pub struct Request {
+    head: Parts,
+    body: Body,
+    params: PathParams,
+    peer: Peer,
+    id: Option<HeaderValue>,
+}
+
+impl Request {
+    /// Builds a request without a socket, for tests and in-process clients.
+    pub fn new(method: Method, uri: Uri, body: impl Into<Body>) -> Self {
+        let mut request = http::Request::new(());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        let (head, ()) = request.into_parts();
+        Self::from_parts(head, body.into(), Peer::Unknown, None)
+    }
+
+    pub(crate) fn from_parts(head: Parts, body: Body, peer: Peer, id: Option<HeaderValue>) -> Self {
+        Self {
+            head,
+            body,
+            params: PathParams::default(),
+            peer,
+            id,
+        }
+    }
+
+    /// Method.
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    /// Target as it was sent.
+    pub fn uri(&self) -> &Uri {
+        &self.head.uri
+    }
+
+    /// Path as it was sent, percent-encoded.
+    pub fn path(&self) -> &str {
+        self.head.uri.path()
+    }
+
+    /// Query as it was sent, without the `?`.
+    pub fn query(&self) -> Option<&str> {
+        self.head.uri.query()
+    }
+
+    /// Protocol version.
+    pub fn version(&self) -> Version {
+        self.head.version
+    }
+
+    /// Headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// Headers, for middleware that rewrites them.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.head.headers
+    }
+
+    /// Typed values that middleware attached.
+    pub fn extensions(&self) -> &Extensions {
+        &self.head.extensions
+    }
+
+    /// Typed values, to attach.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.head.extensions
+    }
+
+    /// Path parameter by name, percent-decoded.
+    pub fn param(&self, name: &str) -> Option<&str> {
+        self.params.get(name, self.path())
+    }
+
+    /// All path parameters in pattern order, percent-decoded.
+    pub fn params(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.params.iter(self.path())
+    }
+
+    /// Who sent it.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Request id, where the server gives them: as in the response's header.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_ref().and_then(|id| id.to_str().ok())
+    }
+
+    /// Body, to stream or to change its limit.
+    pub fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The body alone.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// Reads the body to its end.
+    ///
+    /// # Errors
+    /// As [`Body::bytes`].
+    pub fn bytes(self) -> impl Future<Output = Result<Bytes, BodyError>> + Send {
+        // Not an `async fn`: its future would keep the head alive and large.
+        self.body.bytes()
+    }
+
+    /// Reads the body and parses it as JSON, at most 128 levels deep.
+    ///
+    /// # Errors
+    /// As [`Body::bytes`], and [`BodyError::Json`].
+    pub fn json<T: DeserializeOwned>(self) -> impl Future<Output = Result<T, BodyError>> + Send {
+        let body = self.body;
+        async move {
+            let bytes = body.bytes().await?;
+            serde_json::from_slice(&bytes).map_err(|source| BodyError::Json { source })
+        }
+    }
+
+    pub(crate) fn set_params(&mut self, params: PathParams) {
+        self.params = params;
+    }
+}
+
+/// The other end of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A TCP peer.
+    Tcp(SocketAddr),
+    /// A peer on a Unix socket.
+    Unix,
+    /// No socket: an in-process request.
+    Unknown,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.ip().fmt(f),
+            Self::Unix => f.write_str("unix"),
+            Self::Unknown => f.write_str("-"),
+        }
+    }
+}
+
+/// Path parameters of one matched request.
+///
+/// Undecoded values are spans into the request path, so that the usual match
+/// allocates nothing.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct PathParams(SmallVec<[(&'static str, ParamValue); 4]>);
+
+/// Where a parameter's text is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ParamValue {
+    /// Byte range of the request path, which needs no decoding.
+    Span(u32, u32),
+    /// Percent-decoded text.
+    Decoded(Box<str>),
+}
+
+impl PathParams {
+    pub(crate) fn push(&mut self, name: &'static str, value: ParamValue) {
+        self.0.push((name, value));
+    }
+
+    /// Value of `name`; `path` is the path that was matched.
+    ///
+    /// # Panics
+    /// When `path` is another path.
+    pub fn get<'a>(&'a self, name: &str, path: &'a str) -> Option<&'a str> {
+        self.iter(path)
+            .find_map(|(known, value)| (known == name).then_some(value))
+    }
+
+    /// Pairs in pattern order; `path` is the path that was matched.
+    ///
+    /// # Panics
+    /// When `path` is another path.
+    pub fn iter<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> {
+        self.0.iter().map(|(name, value)| {
+            let text = match value {
+                ParamValue::Span(start, end) => path
+                    .get(*start as usize..*end as usize)
+                    .expect("spans were cut from this path"),
+                ParamValue::Decoded(text) => text,
+            };
+            (*name, text)
+        })
+    }
+}

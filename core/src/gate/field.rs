@@ -1,0 +1,217 @@
+//! Field lines of a head or trailer section, and the framing they decide.
+//!
+//! One `Content-Length` of plain digits, or one `Transfer-Encoding: chunked`,
+//! never both (RFC 9112 §6.1 allows refusing, and it is the only safe answer).
+
+use http::StatusCode;
+
+use super::host::is_valid_host;
+use super::{Framing, Refusal};
+use crate::limits::Reject;
+
+/// `token` characters of RFC 9110 §5.6.2.
+static IS_TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_usize;
+    while byte < 256 {
+        let character = byte as u8;
+        table[byte] = character.is_ascii_alphanumeric()
+            || matches!(
+                character,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        byte += 1;
+    }
+    table
+};
+
+/// Bytes of a field value: visible, space, tab, obs-text (RFC 9110 §5.5).
+static IS_VALUE: [bool; 256] = {
+    let mut table = [true; 256];
+    let mut byte = 0_usize;
+    while byte < 0x20 {
+        table[byte] = byte == 0x09;
+        byte += 1;
+    }
+    table[0x7f] = false;
+    table
+};
+
+/// Bytes of a request target: visible ASCII, no `#` (RFC 9112 §3.2).
+static IS_TARGET: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0x21_usize;
+    while byte < 0x7f {
+        table[byte] = byte != 0x23;
+        byte += 1;
+    }
+    table
+};
+
+pub(super) fn is_target(text: &[u8]) -> bool {
+    text.iter().all(|&byte| IS_TARGET[usize::from(byte)])
+}
+
+pub(super) fn is_token(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|&byte| IS_TOKEN[usize::from(byte)])
+}
+
+pub(super) fn is_field_value(text: &[u8]) -> bool {
+    text.iter().all(|&byte| IS_VALUE[usize::from(byte)])
+}
+
+/// Splits a field line into name and trimmed value, checking both.
+pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(Refusal::bad_request("a header line is folded"));
+    }
+    let Some(colon) = line.iter().position(|&byte| !IS_TOKEN[usize::from(byte)]) else {
+        return Err(Refusal::bad_request("a header line has no colon"));
+    };
+    if colon == 0 || line[colon] != b':' {
+        return Err(Refusal::bad_request("a header name is not a token"));
+    }
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if !is_field_value(value) {
+        return Err(Refusal::bad_request(
+            "a header value has a control character",
+        ));
+    }
+    Ok((name, trim_whitespace(value)))
+}
+
+/// Removes optional white space (SP, HTAB) from both ends.
+fn trim_whitespace(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    Http10,
+    #[default]
+    Http11,
+}
+
+/// What a head has said so far about its version, host and body.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    pub(super) version: Version,
+    count: usize,
+    saw_host: bool,
+    content_length: Option<u64>,
+    chunked: bool,
+}
+
+impl Fields {
+    /// Checks one field line without its CRLF.
+    pub(super) fn check(&mut self, line: &[u8], max_headers: usize) -> Result<(), Refusal> {
+        self.count += 1;
+        if self.count > max_headers {
+            return Err(Refusal::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                Reject::HeaderCount,
+                "the request has more headers than server.limits.headers",
+            ));
+        }
+        let (name, value) = split(line)?;
+        // The lengths of the four names that matter differ, which spares the
+        // comparison for almost every other header.
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value),
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
+            _ => Ok(()),
+        }
+    }
+
+    /// Decides the framing of a complete head.
+    pub(super) fn finish(&self) -> Result<Framing, Refusal> {
+        if self.version == Version::Http11 && !self.saw_host {
+            return Err(Refusal::bad_request("the request has no Host header"));
+        }
+        match (self.content_length, self.chunked) {
+            (Some(_), true) => Err(Refusal::bad_request(
+                "the request has both Content-Length and Transfer-Encoding",
+            )),
+            (Some(length), false) => Ok(Framing::Fixed(length)),
+            (None, true) => Ok(Framing::Chunked),
+            (None, false) => Ok(Framing::None),
+        }
+    }
+
+    fn host(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if std::mem::replace(&mut self.saw_host, true) {
+            return Err(Refusal::bad_request("the request has two Host headers"));
+        }
+        if !is_valid_host(value) {
+            return Err(Refusal::bad_request("the Host header is not a host"));
+        }
+        Ok(())
+    }
+
+    fn expect(&self, value: &[u8]) -> Result<(), Refusal> {
+        if self.version == Version::Http10 || value.eq_ignore_ascii_case(b"100-continue") {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            StatusCode::EXPECTATION_FAILED,
+            Reject::Expectation,
+            "the only expectation met here is 100-continue",
+        ))
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        let length = (!value.is_empty() && value.iter().all(u8::is_ascii_digit))
+            .then(|| {
+                value.iter().try_fold(0_u64, |length, digit| {
+                    length.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+                })
+            })
+            .flatten()
+            // hyper keeps the two largest values for its own marks.
+            .filter(|&length| length < u64::MAX - 1)
+            .ok_or(Refusal::bad_request("the Content-Length is not a number"))?;
+        if self.content_length.replace(length).is_some() {
+            return Err(Refusal::bad_request(
+                "the request has two Content-Length headers",
+            ));
+        }
+        Ok(())
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if self.version == Version::Http10 {
+            return Err(Refusal::bad_request(
+                "HTTP/1.0 does not know Transfer-Encoding",
+            ));
+        }
+        if std::mem::replace(&mut self.chunked, true) {
+            return Err(Refusal::bad_request(
+                "the request has two Transfer-Encoding headers",
+            ));
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Refusal::bad_request(
+                "the only transfer coding accepted here is chunked",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Host grammar: `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2.2).
+//!
+//! User information, a path, white space and an empty port number above
+//! 65535 are all refused, so that no URL built from Host can be steered.
+
+use std::net::Ipv6Addr;
+
+/// Whether `value` is empty or a host with an optional port.
+pub(crate) fn is_valid_host(value: &[u8]) -> bool {
+    let (host, port) = match value {
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().position(|&byte| byte == b']') else {
+                return false;
+            };
+            if !is_ipv6(&rest[..end]) {
+                return false;
+            }
+            (&b""[..], &rest[end + 1..])
+        }
+        _ => {
+            let end = value
+                .iter()
+                .position(|&byte| byte == b':')
+                .unwrap_or(value.len());
+            (&value[..end], &value[end..])
+        }
+    };
+    is_reg_name(host) && is_port_suffix(port)
+}
+
+fn is_ipv6(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
+}
+
+fn is_reg_name(host: &[u8]) -> bool {
+    let mut bytes = host.iter();
+    while let Some(&byte) = bytes.next() {
+        let valid = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => true,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
+            b'%' => {
+                bytes.next().is_some_and(u8::is_ascii_hexdigit)
+                    && bytes.next().is_some_and(u8::is_ascii_hexdigit)
+            }
+            _ => false,
+        };
+        if !valid {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_port_suffix(suffix: &[u8]) -> bool {
+    match suffix {
+        [] => true,
+        [b':', digits @ ..] => {
+            digits.len() <= 5
+                && digits.iter().all(u8::is_ascii_digit)
+                && digits
+                    .iter()
+                    .fold(0_u32, |port, digit| port * 10 + u32::from(digit - b'0'))
+                    <= 65_535
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_valid_host;
+
+    #[track_caller]
+    fn check(host: &str, expected: bool) {
+        assert_eq!(is_valid_host(host.as_bytes()), expected, "{host:?}");
+    }
+
+    #[test]
+    fn host_grammar() {
+        for valid in [
+            "",
+            "a",
+            "localhost:8000",
+            "127.0.0.1",
+            "[::1]",
+            "[::1]:80",
+            "a.b-c_d",
+            "a%20b",
+            "a:",
+            "xn--caf-dma.example",
+        ] {
+            check(valid, true);
+        }
+        for invalid in [
+            "a@b",
+            "a b",
+            "a/b",
+            "a?b",
+            "a#b",
+            "[::1",
+            "[::1]x",
+            "[zz]",
+            "a:0x50",
+            "a:65536",
+            "a:123456",
+            "a:8:8",
+            "::1",
+            "a%2",
+            "a\\b",
+            "caf\u{e9}",
+            "a\tb",
+            "<a>",
+        ] {
+            check(invalid, false);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Request ids: taken from a trusted proxy, or made here.
+//!
+//! Guarantee: an id is 1 to 128 characters of `[A-Za-z0-9._-]`, so it can go
+//! into any log or header as it is. Made ids are 128 random bits as 32 hex
+//! digits; they tell requests apart and are **not secrets**: who sees some can
+//! compute the next.
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher as _, RandomState};
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest id that is taken over; a UUID has 36, an AWS trace id 74.
+const MAX_ID_BYTES: usize = 128;
+const GENERATED_BYTES: usize = 32;
+/// Ids are cut from blocks of so many, so that most allocate nothing; a
+/// long-lived response keeps at most one block of 1 KiB in memory.
+const BLOCK_IDS: usize = 32;
+
+/// Gives each request an id that handlers, logs and the response share.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestId {
+    trust_incoming: bool,
+}
+
+impl RequestId {
+    /// `trust_incoming` takes over a valid `X-Request-Id` of the sender.
+    pub const fn new(trust_incoming: bool) -> Self {
+        Self { trust_incoming }
+    }
+
+    /// Returns the id of the request with these headers.
+    pub(crate) fn assign(self, headers: &HeaderMap) -> HeaderValue {
+        if self.trust_incoming {
+            let mut values = headers.get_all(X_REQUEST_ID).iter();
+            if let (Some(id), None) = (values.next(), values.next())
+                && is_valid(id.as_bytes())
+            {
+                return id.clone();
+            }
+        }
+        GENERATOR
+            .with_borrow_mut(|generator| generator.get_or_insert_with(Generator::seeded).next_id())
+    }
+
+    /// Sets `X-Request-Id` of a response, replacing one of the handler.
+    pub(crate) fn apply(id: HeaderValue, headers: &mut HeaderMap) {
+        headers.insert(X_REQUEST_ID, id);
+    }
+}
+
+thread_local! {
+    static GENERATOR: RefCell<Option<Generator>> = const { RefCell::new(None) };
+}
+
+/// One lane's source of ids.
+struct Generator {
+    high: fastrand::Rng,
+    low: fastrand::Rng,
+    /// Ids that nobody has yet, one after the other.
+    block: Bytes,
+}
+
+impl Generator {
+    /// Seeds from the operating system, through the keys of [`RandomState`].
+    ///
+    /// fastrand's own seed is a hash of clock and thread id, which two
+    /// containers that start together may share.
+    fn seeded() -> Self {
+        let seed = |salt: u8| RandomState::new().hash_one(salt);
+        Self {
+            high: fastrand::Rng::with_seed(seed(0)),
+            low: fastrand::Rng::with_seed(seed(1)),
+            block: Bytes::new(),
+        }
+    }
+
+    fn next_id(&mut self) -> HeaderValue {
+        if self.block.is_empty() {
+            let mut block = Vec::with_capacity(BLOCK_IDS * GENERATED_BYTES);
+            for _ in 0..BLOCK_IDS {
+                let bits = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
+                block.extend_from_slice(&hex(bits));
+            }
+            self.block = block.into();
+        }
+        HeaderValue::from_maybe_shared(self.block.split_to(GENERATED_BYTES))
+            .expect("hex digits are a valid header value")
+    }
+}
+
+fn hex(bits: u128) -> [u8; GENERATED_BYTES] {
+    let mut digits = [0; GENERATED_BYTES];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    digits
+}
+
+fn is_valid(id: &[u8]) -> bool {
+    (1..=MAX_ID_BYTES).contains(&id.len())
+        && id
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The id of a request that came with `ids`.
+    fn assigned(trust: bool, ids: &[&[u8]]) -> String {
+        let mut headers = HeaderMap::new();
+        for id in ids {
+            headers.append(X_REQUEST_ID, HeaderValue::from_bytes(id).unwrap());
+        }
+        let id = RequestId::new(trust).assign(&headers);
+        id.to_str().unwrap().to_owned()
+    }
+
+    fn assert_generated(id: &str) {
+        assert_eq!(id.len(), 32, "{id}");
+        assert!(
+            id.bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            "{id}"
+        );
+    }
+
+    #[test]
+    fn a_valid_id_is_taken_over_only_when_trusted() {
+        let longest = "a".repeat(128);
+        for id in ["A-Za-z0.9_", "x", &longest] {
+            assert_eq!(assigned(true, &[id.as_bytes()]), id);
+            assert_generated(&assigned(false, &[id.as_bytes()]));
+        }
+    }
+
+    #[test]
+    fn an_invalid_or_doubled_id_is_replaced() {
+        let too_long = "a".repeat(129);
+        let cases: [&[&[u8]]; 8] = [
+            &[],
+            &[b""],
+            &[b"a b"],
+            &[b"a\"b"],
+            &[b"a\xff"],
+            &[b"a/b"],
+            &[too_long.as_bytes()],
+            &[b"one", b"two"],
+        ];
+        for ids in cases {
+            assert_generated(&assigned(true, ids));
+        }
+    }
+
+    #[test]
+    fn ids_of_all_threads_differ() {
+        let make = || {
+            (0..10_000)
+                .map(|_| assigned(false, &[]))
+                .collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
+        let ids: HashSet<_> = threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect();
+        assert_eq!(ids.len(), 40_000);
+    }
+
+    #[test]
+    fn the_response_has_one_id() {
+        let mut headers = HeaderMap::new();
+        headers.append(X_REQUEST_ID, HeaderValue::from_static("other"));
+        RequestId::apply(HeaderValue::from_static("mine"), &mut headers);
+        let values: Vec<_> = headers.get_all(X_REQUEST_ID).iter().collect();
+        assert_eq!(values, ["mine"]);
+    }
+
+    #[test]
+    fn hex_keeps_leading_zeros() {
+        assert_eq!(&hex(0xab), b"000000000000000000000000000000ab");
+    }
+}

@@ -1,0 +1,459 @@
+//! One connection from accept to close: protocol, deadlines, drain.
+//!
+//! Guarantee: every wait for the peer has a deadline, and a connection ends
+//! with its answer delivered: after an early answer what the peer still sends
+//! is read and dropped up to a bound, so that no reset overtakes the answer.
+//!
+//! ```text
+//! accept ─▶ sniff ─▶ HTTP/1.1 ─▶ farewell ─▶ closed
+//!              └───▶ HTTP/2 ────────────────▶ closed
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Sleep, timeout};
+
+use super::exchange::exchange;
+use super::executor::{LaneExecutor, LaneTimer};
+use super::lane::Lane;
+use super::stream::{GatedStream, Transport};
+use super::tracked_body::{StreamTracker, TrackedBody};
+use crate::gate::{Gate, GateLimits, Refusal};
+use crate::limits::{MAX_DRAIN_BYTES, MAX_HEADERS, Reject};
+use crate::metrics;
+use crate::problem::Problem;
+use crate::request::Peer;
+
+/// How long an idle connection stays open for one more request once the
+/// server drains: a client that is about to send should not meet a reset.
+const DRAIN_LINGER: Duration = Duration::from_millis(300);
+/// How long to read on after an early answer, for the peer to receive it.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+/// A peer that answers no HTTP/2 PING for this long is gone.
+const H2_PING: Duration = Duration::from_secs(20);
+
+/// Response bytes that one HTTP/2 stream may hold for a slow peer.
+const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+/// What a connection is waiting for from its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Nothing: a handler works, or the peer is to read.
+    Nothing,
+    /// A request, of which no byte has come.
+    Request,
+    /// The rest of a request head.
+    HeadRest,
+    /// More of a body that somebody reads.
+    Body,
+}
+
+/// State of a connection that its stream, its exchanges and its lane share.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) lane: Rc<Lane>,
+    pub(super) peer: Peer,
+    is_tls: bool,
+    pub(super) is_h2: Cell<bool>,
+    accepted: Instant,
+    /// Whether a request has been admitted before.
+    pub(super) used: Cell<bool>,
+    pub(super) waiting: Cell<Waiting>,
+    waiting_since: Cell<Instant>,
+    /// When the last response head was ready, or the connection accepted.
+    pub(super) answered_at: Cell<Instant>,
+    pub(super) write_blocked_since: Cell<Option<Instant>>,
+    /// HTTP/2 streams whose response is not complete.
+    pub(super) open_streams: Cell<u32>,
+    /// HTTP/2 streams with data that the peer does not take.
+    pub(super) blocked_streams: Cell<u32>,
+    /// When the peer last took data of any HTTP/2 stream.
+    pub(super) stream_progress: Cell<Instant>,
+    /// The framing rule that the peer broke.
+    pub(super) refusal: Cell<Option<Refusal>>,
+    /// Whether the request body has not come to its end.
+    pub(super) in_body: Cell<bool>,
+    /// Whether a request body missed its deadline.
+    pub(super) body_stalled: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Connection {
+    pub(super) fn new(lane: Rc<Lane>, peer: Peer, is_tls: bool, accepted: Instant) -> Rc<Self> {
+        Rc::new(Self {
+            lane,
+            peer,
+            is_tls,
+            is_h2: Cell::new(false),
+            accepted,
+            used: Cell::new(false),
+            waiting: Cell::new(Waiting::Request),
+            waiting_since: Cell::new(accepted),
+            answered_at: Cell::new(accepted),
+            write_blocked_since: Cell::new(None),
+            open_streams: Cell::new(0),
+            blocked_streams: Cell::new(0),
+            stream_progress: Cell::new(accepted),
+            refusal: Cell::new(None),
+            in_body: Cell::new(false),
+            body_stalled: Cell::new(false),
+            waker: RefCell::new(None),
+        })
+    }
+
+    pub(super) fn wait_for(&self, waiting: Waiting, now: Instant) {
+        self.waiting.set(waiting);
+        self.waiting_since.set(now);
+    }
+
+    /// Makes the connection notice that the server drains.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// The earliest deadline that now applies, and what missing it means.
+    fn deadline(&self) -> Option<(Instant, Reject)> {
+        let limits = &self.lane.app.limits;
+        let since = self.waiting_since.get();
+        let read = match self.waiting.get() {
+            Waiting::Nothing => None,
+            Waiting::Request | Waiting::HeadRest if !self.used.get() => {
+                Some((self.accepted + limits.header_timeout, Reject::HeaderTimeout))
+            }
+            Waiting::Request => Some((since + limits.idle_timeout, Reject::IdleTimeout)),
+            Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
+            Waiting::Body => Some((since + limits.body_stall_timeout, Reject::BodyStall)),
+        };
+        let write = self
+            .write_blocked_since
+            .get()
+            .map(|since| (since + limits.write_stall_timeout, Reject::WriteStall));
+        let stream = (self.blocked_streams.get() > 0).then(|| {
+            let since = self.stream_progress.get();
+            (since + limits.write_stall_timeout, Reject::WriteStall)
+        });
+        let drain = match self.lane.draining_since.get() {
+            Some(drain) if self.waiting.get() == Waiting::Request => {
+                Some((drain.max(since) + DRAIN_LINGER, Reject::IdleTimeout))
+            }
+            _ => None,
+        };
+        [read, write, stream, drain]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(deadline, _)| *deadline)
+    }
+
+    /// Counts a missed deadline, except the end of a drained idle connection.
+    fn count(&self, missed: Reject) {
+        if missed != Reject::IdleTimeout || self.lane.draining_since.get().is_none() {
+            self.lane.metrics().rejected(missed);
+        }
+    }
+}
+
+/// Watches a connection's deadline with one lazily moved timer.
+///
+/// The timer is only ever moved earlier; a deadline that moved later is found
+/// when it fires. So the usual request never touches the timer wheel.
+struct Deadline {
+    connection: Rc<Connection>,
+    armed: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Deadline {
+    fn new(connection: Rc<Connection>) -> Self {
+        let armed = connection.accepted + connection.lane.app.limits.header_timeout;
+        Self {
+            connection,
+            armed,
+            timer: Box::pin(tokio::time::sleep_until(armed.into())),
+        }
+    }
+
+    /// The limit that has been missed, if one has; else arranges a wake-up.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<Reject> {
+        let mut waker = self.connection.waker.borrow_mut();
+        if !waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()))
+        {
+            *waker = Some(cx.waker().clone());
+        }
+        drop(waker);
+        loop {
+            let (deadline, missed) = self.connection.deadline()?;
+            if deadline < self.armed {
+                self.arm(deadline);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return None;
+            }
+            if Instant::now() >= deadline {
+                return Some(missed);
+            }
+            self.arm(deadline);
+        }
+    }
+
+    fn arm(&mut self, deadline: Instant) {
+        self.armed = deadline;
+        self.timer.as_mut().reset(deadline.into());
+    }
+}
+
+/// Which protocol a connection speaks, where TLS has settled it already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Told by the first bytes.
+    Sniffed,
+    /// HTTP/1.1 only.
+    Http1,
+    /// HTTP/2 only.
+    Http2,
+}
+
+/// Serves one connection until it is closed.
+pub(super) async fn serve<S: Transport>(
+    transport: S,
+    connection: Rc<Connection>,
+    protocol: Protocol,
+) {
+    let mut deadline = Deadline::new(Rc::clone(&connection));
+    let mut stream = GatedStream::new(transport, Rc::clone(&connection));
+    let is_h2 = match protocol {
+        Protocol::Http1 => false,
+        Protocol::Http2 => true,
+        Protocol::Sniffed => match sniff(&mut stream, &mut deadline).await {
+            Ok(is_h2) => is_h2,
+            Err(Some(missed)) => {
+                connection.count(missed);
+                let began = connection.waiting.get() == Waiting::HeadRest;
+                farewell(stream, began.then(head_timeout)).await;
+                return;
+            }
+            Err(None) => return,
+        },
+    };
+    connection.is_h2.set(is_h2);
+    connection
+        .lane
+        .metrics()
+        .connection_identified(match (is_h2, connection.is_tls) {
+            (false, false) => metrics::Protocol::Http1,
+            (false, true) => metrics::Protocol::TlsHttp1,
+            (true, false) => metrics::Protocol::Http2,
+            (true, true) => metrics::Protocol::TlsHttp2,
+        });
+    if is_h2 {
+        Box::pin(serve_h2(stream, &connection, deadline)).await;
+    } else {
+        serve_h1(stream, &connection, deadline).await;
+    }
+}
+
+/// Tells HTTP/2 from HTTP/1.1; `Err(Some(_))` at the deadline.
+async fn sniff<S: Transport>(
+    stream: &mut GatedStream<S>,
+    deadline: &mut Deadline,
+) -> Result<bool, Option<Reject>> {
+    poll_fn(|cx| match stream.poll_is_h2(cx) {
+        Poll::Ready(result) => Poll::Ready(result.map_err(|_| None)),
+        Poll::Pending => match deadline.poll(cx) {
+            Some(missed) => Poll::Ready(Err(Some(missed))),
+            None => Poll::Pending,
+        },
+    })
+    .await
+}
+
+async fn serve_h1<S: Transport>(
+    stream: GatedStream<S>,
+    connection: &Rc<Connection>,
+    mut deadline: Deadline,
+) {
+    let limits = &connection.lane.app.limits;
+    let stream = stream.with_gate(Gate::new(GateLimits::from(limits)));
+    let shared = Rc::clone(connection);
+    let service = service_fn(move |request| exchange(Rc::clone(&shared), request));
+    let mut builder = http1::Builder::new();
+    builder.half_close(true);
+    if limits.max_headers > MAX_HEADERS {
+        builder.max_headers(limits.max_headers);
+    }
+    let mut server = builder.serve_connection(stream, service);
+
+    let missed = poll_fn(|cx| {
+        loop {
+            if Pin::new(&mut server).poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            match deadline.poll(cx) {
+                None => return Poll::Pending,
+                Some(Reject::BodyStall) => {
+                    // Whoever reads the body now gets its end, and answers.
+                    connection.count(Reject::BodyStall);
+                    connection.body_stalled.set(true);
+                    connection.waiting.set(Waiting::Nothing);
+                }
+                Some(missed) => return Poll::Ready(Some(missed)),
+            }
+        }
+    })
+    .await;
+
+    let stream = server.into_parts().io;
+    match missed {
+        Some(Reject::WriteStall) => {
+            connection.count(Reject::WriteStall);
+            stream.into_transport().0.discard_unsent();
+        }
+        Some(missed) => {
+            connection.count(missed);
+            let began = connection.waiting.get() == Waiting::HeadRest;
+            farewell(stream, began.then(head_timeout)).await;
+        }
+        None => {
+            let refusal = connection.refusal.get();
+            if let Some(refusal) = refusal {
+                connection.count(refusal.reject);
+            }
+            let problem = refusal
+                .filter(|refusal| !refusal.in_body)
+                .map(Refusal::problem);
+            farewell(stream, problem).await;
+        }
+    }
+}
+
+async fn serve_h2<S: Transport>(
+    stream: GatedStream<S>,
+    connection: &Rc<Connection>,
+    mut deadline: Deadline,
+) {
+    let limits = &connection.lane.app.limits;
+    let shared = Rc::clone(connection);
+    let service = service_fn(move |request| {
+        let connection = Rc::clone(&shared);
+        async move {
+            let tracker = StreamTracker::new(Rc::clone(&connection));
+            exchange(connection, request)
+                .await
+                .map(|response| response.map(|body| TrackedBody::new(body, tracker)))
+        }
+    });
+    let mut server = pin!(
+        http2::Builder::new(LaneExecutor)
+            .timer(LaneTimer)
+            .keep_alive_interval(H2_PING)
+            .keep_alive_timeout(H2_PING)
+            .max_concurrent_streams(limits.h2_max_streams)
+            .max_header_list_size(limits.h2_max_header_list_bytes)
+            .initial_stream_window_size(limits.h2_stream_window_bytes)
+            .initial_connection_window_size(limits.h2_connection_window_bytes)
+            .max_pending_accept_reset_streams(limits.h2_max_pending_resets)
+            .max_local_error_reset_streams(limits.h2_max_local_resets)
+            .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+            .serve_connection(stream.without_gate(), service)
+    );
+    let mut closing = false;
+    let result = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(result) = server.as_mut().poll(cx) {
+                return Poll::Ready(result.map_err(|_| Reject::H2Protocol));
+            }
+            let missed = deadline.poll(cx);
+            match missed {
+                Some(Reject::WriteStall) => return Poll::Ready(Err(Reject::WriteStall)),
+                Some(missed) if closing => return Poll::Ready(Err(missed)),
+                None if closing || connection.lane.draining_since.get().is_none() => {
+                    return Poll::Pending;
+                }
+                _ => {}
+            }
+            // GOAWAY; open streams are finished, then the connection ends.
+            closing = true;
+            server.as_mut().graceful_shutdown();
+            if connection.waiting.get() == Waiting::Request {
+                connection.wait_for(Waiting::Request, Instant::now());
+                connection.used.set(true);
+            }
+        }
+    })
+    .await;
+    if let Err(missed) = result {
+        connection.count(missed);
+    }
+}
+
+fn head_timeout() -> Problem {
+    Problem::new(StatusCode::REQUEST_TIMEOUT)
+        .with_detail("the request head was not complete within server.limits.timeout_header")
+}
+
+/// Sends a last answer, if there is one, and closes so that it arrives.
+async fn farewell<S: Transport>(stream: GatedStream<S>, problem: Option<Problem>) {
+    let (mut transport, unread) = stream.into_transport();
+    let linger = unread || problem.is_some();
+    let close = async {
+        if let Some(problem) = problem {
+            transport.write_all(&close_with(&problem)).await?;
+        }
+        transport.shutdown().await?;
+        if linger {
+            discard(&mut transport).await?;
+        }
+        io::Result::Ok(())
+    };
+    // A peer that is gone, or does not leave in time, needs no more care.
+    drop(timeout(FAREWELL_TIMEOUT, close).await);
+}
+
+/// Reads and drops what the peer still sends, up to a bound.
+///
+/// Closing with unread bytes makes the kernel send a reset, which may destroy
+/// the answer before the peer has read it.
+pub(super) async fn discard<S: AsyncRead + Unpin>(transport: &mut S) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    let mut left = MAX_DRAIN_BYTES;
+    loop {
+        let length = transport.read(&mut buffer).await?;
+        left = left.saturating_sub(length as u64);
+        if length == 0 || left == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// An HTTP/1.1 response that ends its connection, as bytes.
+pub(super) fn close_with(problem: &Problem) -> Vec<u8> {
+    let body = problem.to_json();
+    let status = problem.status();
+    let retry = match status {
+        StatusCode::SERVICE_UNAVAILABLE => "retry-after: 1\r\n",
+        _ => "",
+    };
+    let mut bytes = format!(
+        "HTTP/1.1 {} {}\r\ncontent-type: application/problem+json\r\n\
+         content-length: {}\r\n{retry}connection: close\r\n\r\n",
+        status.as_str(),
+        status.canonical_reason().unwrap_or("Error"),
+        body.len(),
+    )
+    .into_bytes();
+    bytes.extend_from_slice(&body);
+    bytes
+}

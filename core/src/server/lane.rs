@@ -1,0 +1,401 @@
+//! A lane: one thread that accepts, serves and drains its own connections.
+//!
+//! Guarantee: nothing of a connection ever leaves its lane's thread. Out of
+//! descriptors, a lane sleeps instead of spinning, and turns waiting peers
+//! away with the one descriptor it keeps for that.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
+
+use super::connection::{Connection, Protocol, close_with, discard, serve};
+use super::listener::LaneListener;
+use super::stream::Transport;
+use super::{Observer, Phase, ServerEvent};
+use crate::handler::FutureSlot;
+use crate::limits::{Limits, Reject};
+use crate::metrics::{LaneMetrics, Metrics};
+use crate::middleware::{Builtins, Middleware};
+use crate::problem::Problem;
+use crate::request::Peer;
+use crate::router::{RouteId, Router};
+
+/// Bytes read from a socket at once: a maximal TLS record and change.
+const SCRATCH_BYTES: usize = 32 * 1024;
+/// Pause of a lane that is out of descriptors: at most ten attempts a second.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two reports of failed accepts.
+const ACCEPT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Connections over the limit that a lane answers at the same time; further
+/// ones are closed unanswered.
+const MAX_REFUSALS: usize = 64;
+/// Time to tell a peer that there are too many connections.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What all lanes of a server share; read-only while they serve.
+pub(super) struct App {
+    pub(super) router: Router,
+    pub(super) middleware: Vec<Box<dyn Middleware>>,
+    pub(super) builtins: Builtins,
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) num_connections: AtomicUsize,
+    pub(super) patterns: Vec<String>,
+    pub(super) observer: Option<Observer>,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// Pattern of a matched route.
+    pub(super) fn pattern(&self, route: RouteId) -> Option<&str> {
+        self.patterns.get(route.0 as usize).map(String::as_str)
+    }
+}
+
+/// State of one lane, shared by its tasks.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) app: Arc<App>,
+    metrics: Arc<LaneMetrics>,
+    /// Where every socket of the lane is read into first.
+    pub(super) scratch: RefCell<Box<[u8]>>,
+    /// Empty slots for handler futures.
+    pub(super) future_slots: RefCell<Vec<FutureSlot>>,
+    pub(super) draining_since: Cell<Option<Instant>>,
+    connections: RefCell<Vec<Option<Rc<Connection>>>>,
+    free_slots: RefCell<Vec<usize>>,
+    num_open: Cell<usize>,
+    num_refusals: Cell<usize>,
+    emptied: Notify,
+    last_accept_report: Cell<Option<Instant>>,
+}
+
+impl Lane {
+    pub(super) fn new(app: Arc<App>, index: usize) -> Rc<Self> {
+        let metrics = app.metrics.lane(index);
+        Rc::new(Self {
+            app,
+            metrics,
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            future_slots: RefCell::new(Vec::new()),
+            draining_since: Cell::new(None),
+            connections: RefCell::new(Vec::new()),
+            free_slots: RefCell::new(Vec::new()),
+            num_open: Cell::new(0),
+            num_refusals: Cell::new(0),
+            emptied: Notify::new(),
+            last_accept_report: Cell::new(None),
+        })
+    }
+
+    pub(super) fn metrics(&self) -> &LaneMetrics {
+        &self.metrics
+    }
+
+    /// Serves until the phase says to drain, then until empty or `grace`.
+    ///
+    /// Returns whether everything in flight was finished.
+    pub(super) async fn run(
+        self: Rc<Self>,
+        listeners: Vec<Listener>,
+        mut phase: watch::Receiver<Phase>,
+    ) -> bool {
+        for listener in listeners {
+            tokio::task::spawn_local(Rc::clone(&self).accept(listener, phase.clone()));
+        }
+        // An error means that the server is gone, which also ends the lane.
+        drop(phase.wait_for(|phase| *phase != Phase::Serving).await);
+        self.drain();
+        let finished = timeout(self.app.limits.grace, self.wait_until_empty());
+        let killed = phase.wait_for(|phase| *phase == Phase::Killed);
+        let (mut finished, mut killed) = (pin!(finished), pin!(killed));
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = finished.as_mut().poll(cx) {
+                return Poll::Ready(result.is_ok());
+            }
+            killed.as_mut().poll(cx).map(|_| false)
+        })
+        .await
+    }
+
+    /// Lets every connection know that it should end.
+    fn drain(&self) {
+        self.draining_since.set(Some(Instant::now()));
+        for connection in self.connections.borrow().iter().flatten() {
+            connection.wake();
+        }
+    }
+
+    async fn wait_until_empty(&self) {
+        while self.num_open.get() > 0 {
+            self.emptied.notified().await;
+        }
+    }
+
+    /// Accepts until draining has found the backlog empty.
+    async fn accept(self: Rc<Self>, listener: Listener, mut phase: watch::Receiver<Phase>) {
+        // Counts as open: a drain waits for the backlog too.
+        let _open = OpenGuard::new(&self);
+        let mut reserve = File::open("/dev/null").ok();
+        let mut draining = false;
+        loop {
+            let next = {
+                let mut changed = pin!(phase.changed());
+                poll_fn(|cx| match listener.poll_accept(cx) {
+                    Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+                    Poll::Pending if draining => Poll::Ready(None),
+                    Poll::Pending => changed.as_mut().poll(cx).map(|_| None),
+                })
+                .await
+            };
+            match next {
+                Some(Ok(accepted)) => self.admit(accepted),
+                Some(Err(error)) => self.accept_failed(&listener, &mut reserve, &error).await,
+                None if draining => return,
+                None => draining = true,
+            }
+        }
+    }
+
+    /// Starts serving an accepted socket, or refuses it.
+    fn admit(self: &Rc<Self>, accepted: Accepted) {
+        let open = OpenGuard::new(self);
+        let taken = self.app.num_connections.fetch_add(1, Ordering::Relaxed);
+        if taken >= self.app.limits.max_connections {
+            self.app.num_connections.fetch_sub(1, Ordering::Relaxed);
+            self.metrics.rejected(Reject::MaxConnections);
+            return self.refuse(accepted, open);
+        }
+        let now = Instant::now();
+        let tls = self.app.tls.clone();
+        let lane = Rc::clone(self);
+        match accepted {
+            Accepted::Tcp(stream, peer) => match tls {
+                None => {
+                    let connection = Connection::new(lane, peer, false, now);
+                    let slot = Slot::new(&connection, open);
+                    tokio::task::spawn_local(async move {
+                        let _slot = slot;
+                        serve(stream, connection, Protocol::Sniffed).await;
+                    });
+                }
+                Some(acceptor) => {
+                    let connection = Connection::new(lane, peer, true, now);
+                    let slot = Slot::new(&connection, open);
+                    tokio::task::spawn_local(async move {
+                        let _slot = slot;
+                        serve_tls(stream, connection, acceptor, now).await;
+                    });
+                }
+            },
+            Accepted::Unix(stream) => {
+                let connection = Connection::new(lane, Peer::Unix, false, now);
+                let slot = Slot::new(&connection, open);
+                tokio::task::spawn_local(async move {
+                    let _slot = slot;
+                    serve(stream, connection, Protocol::Sniffed).await;
+                });
+            }
+        }
+    }
+
+    /// Says 503 to a peer beyond the connection limit, then closes.
+    fn refuse(self: &Rc<Self>, accepted: Accepted, open: OpenGuard) {
+        if self.app.tls.is_some() || self.num_refusals.get() >= MAX_REFUSALS {
+            return;
+        }
+        match accepted {
+            Accepted::Tcp(stream, _) => self.spawn_refusal(stream, open),
+            Accepted::Unix(stream) => self.spawn_refusal(stream, open),
+        }
+    }
+
+    fn spawn_refusal<S: Transport>(self: &Rc<Self>, mut stream: S, open: OpenGuard) {
+        self.num_refusals.set(self.num_refusals.get() + 1);
+        let lane = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let _open = open;
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE)
+                .with_detail("the server has as many connections as it takes")
+                .with_limit(
+                    "server.limits.max_connections",
+                    lane.app.limits.max_connections as u64,
+                );
+            let answer = async {
+                stream.write_all(&close_with(&problem)).await?;
+                stream.shutdown().await?;
+                discard(&mut stream).await
+            };
+            // A peer that does not take the refusal in time goes without.
+            drop(timeout(REFUSAL_TIMEOUT, answer).await);
+            lane.num_refusals.set(lane.num_refusals.get() - 1);
+        });
+    }
+
+    /// Waits after a failed accept, so that no error can make the lane spin.
+    async fn accept_failed(
+        &self,
+        listener: &Listener,
+        reserve: &mut Option<File>,
+        error: &io::Error,
+    ) {
+        self.metrics.accept_error();
+        let kind = error.raw_os_error();
+        if matches!(kind, Some(libc::ECONNABORTED | libc::EINTR | libc::EPROTO)) {
+            return;
+        }
+        let now = Instant::now();
+        let last = self.last_accept_report.get();
+        if last.is_none_or(|last| now - last >= ACCEPT_REPORT_INTERVAL) {
+            self.last_accept_report.set(Some(now));
+            if let Some(observer) = &self.app.observer {
+                observer(&ServerEvent::AcceptFailed { error });
+            }
+        }
+        if matches!(kind, Some(libc::EMFILE | libc::ENFILE)) && reserve.take().is_some() {
+            // With the reserve's descriptor one waiting peer learns at once
+            // that it gets no connection.
+            drop(poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await);
+        }
+        sleep(ACCEPT_PAUSE).await;
+        if reserve.is_none() {
+            *reserve = File::open("/dev/null").ok();
+        }
+    }
+}
+
+/// Shakes hands, then serves the protocol that ALPN settled.
+async fn serve_tls(
+    stream: TcpStream,
+    connection: Rc<Connection>,
+    acceptor: TlsAcceptor,
+    accepted: Instant,
+) {
+    let lane = Rc::clone(&connection.lane);
+    let deadline = accepted + lane.app.limits.tls_handshake_timeout;
+    match timeout_at(deadline.into(), acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let protocol = match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Protocol::Http2,
+                _ => Protocol::Http1,
+            };
+            serve(stream, connection, protocol).await;
+        }
+        Ok(Err(_)) => lane.metrics.rejected(Reject::TlsHandshake),
+        Err(_) => lane.metrics.rejected(Reject::TlsHandshakeTimeout),
+    }
+}
+
+/// Keeps a lane from counting as empty.
+#[derive(Debug)]
+struct OpenGuard(Rc<Lane>);
+
+impl OpenGuard {
+    fn new(lane: &Rc<Lane>) -> Self {
+        lane.num_open.set(lane.num_open.get() + 1);
+        Self(Rc::clone(lane))
+    }
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        let open = self.0.num_open.get() - 1;
+        self.0.num_open.set(open);
+        if open == 0 {
+            self.0.emptied.notify_one();
+        }
+    }
+}
+
+/// A connection's place in its lane and in the server's connection limit.
+#[derive(Debug)]
+struct Slot {
+    index: usize,
+    open: OpenGuard,
+}
+
+impl Slot {
+    fn new(connection: &Rc<Connection>, open: OpenGuard) -> Self {
+        let lane = &open.0;
+        lane.metrics.connection_opened();
+        let mut connections = lane.connections.borrow_mut();
+        let entry = Some(Rc::clone(connection));
+        let index = match lane.free_slots.borrow_mut().pop() {
+            Some(index) => {
+                connections[index] = entry;
+                index
+            }
+            None => {
+                connections.push(entry);
+                connections.len() - 1
+            }
+        };
+        drop(connections);
+        Self { index, open }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let lane = &self.open.0;
+        lane.connections.borrow_mut()[self.index] = None;
+        lane.free_slots.borrow_mut().push(self.index);
+        lane.app.num_connections.fetch_sub(1, Ordering::Relaxed);
+        lane.metrics.connection_closed();
+    }
+}
+
+/// A listening socket in the lane's runtime.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A connection that has been accepted.
+#[derive(Debug)]
+enum Accepted {
+    Tcp(TcpStream, Peer),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    /// Registers a bound socket with the current thread's runtime.
+    pub(super) fn register(listener: LaneListener) -> io::Result<Self> {
+        Ok(match listener {
+            LaneListener::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
+            LaneListener::Unix(listener) => Self::Unix(UnixListener::from_std(listener)?),
+        })
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
+                accepted.map(|(stream, address)| Accepted::Tcp(stream, Peer::Tcp(address)))
+            }),
+            Self::Unix(listener) => listener
+                .poll_accept(cx)
+                .map(|accepted| accepted.map(|(stream, _)| Accepted::Unix(stream))),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The matrix: declared cells, run in interleaved rounds, judged by rule.
+//!
+//! In each round every arm gets a fresh server, in an order drawn anew from the recorded seed.
+//! Servers and the load engine sit on different CPUs. Nothing here writes to the ledger; the
+//! record that [`run`] returns goes there by [`append`](crate::ledger::append).
+
+mod exchange;
+mod plan;
+mod programs;
+mod round;
+mod server;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+pub use plan::{ArmPlan, CellPlan, MIN_ROUNDS, Matrix, ProgramPlan, TargetPlan};
+pub use verdict::judge;
+
+use self::round::Bench;
+use crate::Error;
+use crate::ledger::{
+    ArmRecord, CellKind, CellRecord, Decimal, FileDigest, Record, RoundRecord, SCHEMA_VERSION,
+    Workload, sha256_hex, utc_timestamp,
+};
+use crate::machine::{Machine, Placement, pinned};
+
+/// Program name of a function that runs inside the bench process.
+const IN_PROCESS: &str = "in-process";
+
+/// Above half a runnable thread per CPU before the run, others compete with what is measured.
+const MAX_LOAD_PER_CPU: f64 = 0.5;
+
+/// What to run, and with which binaries.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The workspace: git commit and `Cargo.lock` are read here.
+    pub root: PathBuf,
+    /// The matrix file.
+    pub matrix: PathBuf,
+    /// Our binary, `{bin}`.
+    pub subject: PathBuf,
+    /// Where the peers are, `{target_dir}`.
+    pub target_dir: PathBuf,
+    /// Seed of arm order and bootstrap.
+    pub seed: u64,
+    /// Ids of the cells to run; empty for all.
+    pub cells: Vec<String>,
+    /// Instead of each cell's number of rounds; below 6 all verdicts are INCONCLUSIVE.
+    pub rounds: Option<u32>,
+    /// Instead of each cell's warm-up.
+    pub warm_up: Option<Duration>,
+    /// Instead of each cell's measured time.
+    pub measure: Option<Duration>,
+}
+
+impl RunOptions {
+    /// Takes the whole matrix as declared, with a random seed, in the current folder.
+    pub fn new(
+        matrix: impl Into<PathBuf>,
+        subject: impl Into<PathBuf>,
+        target_dir: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            root: PathBuf::from("."),
+            matrix: matrix.into(),
+            subject: subject.into(),
+            target_dir: target_dir.into(),
+            seed: fastrand::u64(..),
+            cells: Vec::new(),
+            rounds: None,
+            warm_up: None,
+            measure: None,
+        }
+    }
+}
+
+/// The functions that `micro` cells may name.
+///
+/// A function returns the mean nanoseconds of one call in a batch that it sizes itself.
+#[derive(Default)]
+pub struct MicroBenchmarks(BTreeMap<String, Box<dyn FnMut() -> f64>>);
+
+impl MicroBenchmarks {
+    /// Registers a function under the name that the matrix uses.
+    pub fn register(&mut self, name: &str, function: impl FnMut() -> f64 + 'static) {
+        self.0.insert(name.to_owned(), Box::new(function));
+    }
+}
+
+impl fmt::Debug for MicroBenchmarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// What just happened, for a progress display.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// A cell begins.
+    CellStarted {
+        /// Cell id.
+        id: &'a str,
+        /// Rounds times arms.
+        num_steps: usize,
+    },
+    /// One arm of one round is done.
+    RoundFinished {
+        /// Cell id.
+        id: &'a str,
+        /// What was measured.
+        round: &'a RoundRecord,
+    },
+    /// A cell is done and judged.
+    CellFinished {
+        /// Rows and verdicts.
+        cell: &'a CellRecord,
+    },
+}
+
+/// Runs a matrix and returns the record, not yet in the ledger.
+///
+/// A server that fails makes its row INVALID and the run goes on. The calling thread is pinned to
+/// the client's CPU meanwhile.
+///
+/// # Errors
+///
+/// A matrix that cannot be measured, a program of ours that is not a release build, and
+/// [`Error::Interrupted`] once `stop_flag` is true.
+pub fn run(
+    options: &RunOptions,
+    micro: &mut MicroBenchmarks,
+    observe: &mut dyn FnMut(Progress<'_>),
+    stop_flag: &AtomicBool,
+) -> Result<Record, Error> {
+    let (matrix, text) = Matrix::read(&options.matrix)?;
+    let cells = select(&matrix, &options.cells)?;
+    let placement = Placement::detect();
+    let mut record = describe(options, &matrix, &text, &cells, placement)?;
+    let bench = Bench::new(placement)?;
+    let _pinned = pinned(placement.client_cpu);
+    for (index, plan) in cells.into_iter().enumerate() {
+        let mut cell = declare(&matrix, plan, options)?;
+        let num_steps = cell.num_rounds as usize * cell.arms.len();
+        let id = &plan.id;
+        observe(Progress::CellStarted { id, num_steps });
+        let mut order = fastrand::Rng::with_seed(record.seed.wrapping_add(index as u64));
+        for round in 0..cell.num_rounds {
+            let mut arms: Vec<usize> = (0..cell.arms.len()).collect();
+            order.shuffle(&mut arms);
+            for (position, arm) in arms.into_iter().enumerate() {
+                if stop_flag.load(Ordering::Relaxed) {
+                    return Err(Error::Interrupted);
+                }
+                let mut result = RoundRecord {
+                    round,
+                    position: position as u32,
+                    label: cell.arms[arm].label.clone(),
+                    ..RoundRecord::default()
+                };
+                result.invalid = match cell.kind {
+                    CellKind::Load => bench.load_round(&cell, arm, &mut result, stop_flag)?,
+                    CellKind::Start => bench.start_round(&cell, arm, &mut result),
+                    CellKind::Micro => micro_round(micro, &mut result),
+                };
+                observe(Progress::RoundFinished { id, round: &result });
+                cell.rounds.push(result);
+            }
+        }
+        same_body_everywhere(&mut cell);
+        judge(&mut cell, record.seed);
+        observe(Progress::CellFinished { cell: &cell });
+        record.cells.push(cell);
+    }
+    Ok(record)
+}
+
+fn select<'a>(matrix: &'a Matrix, ids: &[String]) -> Result<Vec<&'a CellPlan>, Error> {
+    for id in ids {
+        if !matrix.cells.iter().any(|cell| cell.id == *id) {
+            return Err(Error::Matrix {
+                item: id.clone(),
+                problem: String::from("no such cell"),
+            });
+        }
+    }
+    let chosen = |cell: &&CellPlan| ids.is_empty() || ids.contains(&cell.id);
+    Ok(matrix.cells.iter().filter(chosen).collect())
+}
+
+fn describe(
+    options: &RunOptions,
+    matrix: &Matrix,
+    text: &str,
+    cells: &[&CellPlan],
+    placement: Placement,
+) -> Result<Record, Error> {
+    let used: BTreeSet<&String> = (cells.iter())
+        .flat_map(|cell| cell.arms.iter().map(|arm| &arm.program))
+        .collect();
+    let mut programs = BTreeMap::new();
+    for (name, plan) in &matrix.programs {
+        if used.contains(name) {
+            programs.insert(name.clone(), programs::identify(plan, options)?);
+        }
+    }
+    let machine = Machine::read();
+    Ok(Record {
+        schema_version: SCHEMA_VERSION,
+        id: format!("{:08x}", fastrand::u32(..)),
+        recorded_utc: utc_timestamp(SystemTime::now()),
+        recorded_by: format!("justapi-bench {}", env!("CARGO_PKG_VERSION")),
+        previous: None,
+        caveats: caveats(options, placement, &machine),
+        machine,
+        source: programs::source(&options.root),
+        programs,
+        matrix: FileDigest {
+            path: relative(&options.matrix, &options.root),
+            sha256: sha256_hex(text.as_bytes()),
+        },
+        seed: options.seed,
+        server_cpu: placement.server_cpu,
+        client_cpu: placement.client_cpu,
+        cells: Vec::new(),
+    })
+}
+
+fn caveats(options: &RunOptions, placement: Placement, machine: &Machine) -> Vec<String> {
+    let mut caveats = vec![
+        String::from("a network: client and server share one machine and its loopback interface"),
+        String::from("more than one core: each server has one CPU"),
+    ];
+    if placement.server_cpu.is_none() {
+        caveats.push(String::from(
+            "servers apart from the client: there is one usable CPU only",
+        ));
+    }
+    let load = machine.text("load_average_before");
+    let cpus: f64 = machine.text("cpus").parse().unwrap_or(1.0);
+    if load
+        .parse::<f64>()
+        .is_ok_and(|load| load > MAX_LOAD_PER_CPU * cpus)
+    {
+        caveats.push(format!(
+            "a quiet machine: the load average before the run was {load}"
+        ));
+    }
+    if options.rounds.is_some() || options.warm_up.is_some() || options.measure.is_some() {
+        caveats.push(String::from(
+            "the declared rounds or times: they were changed for this run",
+        ));
+    }
+    caveats
+}
+
+fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<CellRecord, Error> {
+    let targets = plan.targets().map_err(|problem| Error::Matrix {
+        item: plan.id.clone(),
+        problem,
+    })?;
+    let millis = |given: Option<Duration>, declared: u64| {
+        given.map_or(declared, |time| {
+            u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+        })
+    };
+    let mut arms: Vec<ArmRecord> = plan
+        .arms
+        .iter()
+        .map(|arm| ArmRecord {
+            label: arm.label().to_owned(),
+            program: arm.program.clone(),
+            command: (matrix.programs.get(&arm.program).into_iter())
+                .flat_map(|program| programs::expand(&program.command, options))
+                .chain(arm.flags.iter().cloned())
+                .collect(),
+            tls: arm.tls,
+            same_as: arm.same_as.clone(),
+        })
+        .collect();
+    if let Some(function) = &plan.function {
+        arms.push(ArmRecord {
+            label: function.clone(),
+            program: IN_PROCESS.to_owned(),
+            command: Vec::new(),
+            tls: false,
+            same_as: None,
+        });
+    }
+    let workload = (plan.kind != CellKind::Micro).then(|| Workload {
+        method: plan.method.clone(),
+        path: plan.path.clone(),
+        headers: plan.headers.clone(),
+        body: plan.body.clone(),
+        expect_status: plan.expect_status,
+        expect_body_sha256: plan
+            .expect_body
+            .as_ref()
+            .map(|body| sha256_hex(body.as_bytes())),
+    });
+    Ok(CellRecord {
+        id: plan.id.clone(),
+        kind: plan.kind,
+        workload,
+        connections: plan.connections,
+        num_rounds: options.rounds.unwrap_or(plan.rounds),
+        warm_up_ms: millis(options.warm_up, plan.warm_up_ms),
+        measure_ms: millis(options.measure, plan.measure_ms),
+        arms,
+        targets,
+        rounds: Vec::new(),
+        rows: Vec::new(),
+        verdicts: Vec::new(),
+    })
+}
+
+fn micro_round(micro: &mut MicroBenchmarks, result: &mut RoundRecord) -> Option<String> {
+    let Some(function) = micro.0.get_mut(&result.label) else {
+        return Some(format!("no function {} is registered", result.label));
+    };
+    result.ns_per_op = Decimal::new(function()).filter(|mean| mean.value() > 0.0);
+    result
+        .ns_per_op
+        .is_none()
+        .then(|| String::from("the function returned no time"))
+}
+
+/// Without a declared body the arms vouch for each other: a differing one did other work.
+fn same_body_everywhere(cell: &mut CellRecord) {
+    let first = cell
+        .rounds
+        .iter()
+        .find_map(|round| round.probe_body_sha256.clone());
+    for round in &mut cell.rounds {
+        if round.invalid.is_none() && round.probe_body_sha256 != first {
+            round.invalid = Some(String::from("the body differs from that of another round"));
+        }
+    }
+}
+
+fn relative(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root)
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
+}

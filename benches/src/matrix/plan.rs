@@ -1,0 +1,388 @@
+//! The matrix file: programs, exchanges, and the rules that judge them.
+//!
+//! Unknown keys are errors, and so is a cell that could not give a verdict: a rule on two arms
+//! needs at least 6 rounds and an arm that repeats another to measure the noise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::Error;
+use crate::ledger::{Bound, CellKind, Decimal, Metric, Target};
+
+/// Below 6 rounds there is no exact 95 % interval of a median.
+pub const MIN_ROUNDS: u32 = 6;
+
+/// A parsed and checked matrix.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// Programs by name.
+    #[serde(rename = "program")]
+    pub programs: BTreeMap<String, ProgramPlan>,
+    /// Cells in the order they run.
+    #[serde(rename = "cell")]
+    pub cells: Vec<CellPlan>,
+}
+
+/// A program that arms run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramPlan {
+    /// Whether it is ours, and so must prove that it is a release build.
+    #[serde(default)]
+    pub subject: bool,
+    /// Command line; `{bin}`, `{target_dir}`, `{dir}` and `{port}` are replaced.
+    pub command: Vec<String>,
+    /// Command that prints the version, as JSON with `version` and `profile` or as text.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// Packages whose locked versions identify it.
+    #[serde(default)]
+    pub packages: Vec<String>,
+}
+
+/// One cell.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellPlan {
+    /// Name; a cell with another meaning gets another name.
+    pub id: String,
+    /// How it measures.
+    pub kind: CellKind,
+    /// Request method.
+    #[serde(default = "get")]
+    pub method: String,
+    /// Request target; `load` and `start` cells need one.
+    #[serde(default)]
+    pub path: String,
+    /// Request header fields.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Request body.
+    pub body: Option<String>,
+    /// Status of every response.
+    #[serde(default = "ok")]
+    pub expect_status: u16,
+    /// Body of every response; without it, all arms must still send the same one.
+    pub expect_body: Option<String>,
+    /// Connections of the load engine, or held open in a `start` cell.
+    #[serde(default = "one")]
+    pub connections: u32,
+    /// Rounds, starts or samples.
+    pub rounds: u32,
+    /// Warm-up of each round.
+    #[serde(default)]
+    pub warm_up_ms: u64,
+    /// Measured time of each round.
+    #[serde(default)]
+    pub measure_ms: u64,
+    /// Name of the registered function of a `micro` cell.
+    pub function: Option<String>,
+    /// The arms.
+    #[serde(default)]
+    pub arms: Vec<ArmPlan>,
+    /// The rules.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<TargetPlan>,
+}
+
+/// One arm of a cell.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArmPlan {
+    /// Name of the program.
+    pub program: String,
+    /// Name inside the cell; the program's name by default.
+    label: Option<String>,
+    /// Arguments after the program's command.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Whether the client speaks TLS.
+    #[serde(default)]
+    pub tls: bool,
+    /// Label of the arm this one repeats.
+    pub same_as: Option<String>,
+}
+
+impl ArmPlan {
+    /// Returns the name inside the cell.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.program)
+    }
+}
+
+/// A rule; exactly one of the four limits is given.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetPlan {
+    /// Name of the rule.
+    pub id: String,
+    /// Judged metric.
+    pub metric: Metric,
+    /// Judged arm.
+    pub arm: String,
+    /// Arm to compare with, for a limit on a ratio.
+    pub versus: Option<String>,
+    /// Highest ratio to `versus`.
+    pub ratio_at_most: Option<f64>,
+    /// Lowest ratio to `versus`.
+    pub ratio_at_least: Option<f64>,
+    /// Highest ratio to `versus`, less 1.
+    pub overhead_at_most: Option<f64>,
+    /// Highest value, in the metric's unit (bytes for memory).
+    pub at_most: Option<f64>,
+    /// How far the interval may reach beyond the limit.
+    #[serde(default)]
+    pub margin: f64,
+}
+
+fn get() -> String {
+    String::from("GET")
+}
+
+fn ok() -> u16 {
+    200
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Matrix {
+    /// Reads and checks a matrix file; also returns its text.
+    pub fn read(path: &Path) -> Result<(Self, String), Error> {
+        let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
+        let matrix = Self::parse(&text, path)?;
+        Ok((matrix, text))
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let matrix: Self = toml::from_str(text).map_err(|source| Error::MatrixSyntax {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        matrix.check()?;
+        Ok(matrix)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let mut ids = BTreeSet::new();
+        for (name, program) in &self.programs {
+            if program.command.is_empty() {
+                return Err(problem(name, "the command is empty"));
+            }
+        }
+        for cell in &self.cells {
+            check_name("cell", &cell.id)?;
+            if !ids.insert(&cell.id) {
+                return Err(problem(&cell.id, "two cells have this id"));
+            }
+            cell.check(&self.programs)
+                .map_err(|text| problem(&cell.id, text))?;
+        }
+        Ok(())
+    }
+}
+
+impl CellPlan {
+    fn check(&self, programs: &BTreeMap<String, ProgramPlan>) -> Result<(), String> {
+        if self.rounds < MIN_ROUNDS {
+            return Err(format!("fewer than {MIN_ROUNDS} rounds"));
+        }
+        match self.kind {
+            CellKind::Micro if self.function.is_none() => return Err("no function".into()),
+            CellKind::Load if self.measure_ms == 0 => return Err("measure_ms is missing".into()),
+            CellKind::Load | CellKind::Start if self.arms.is_empty() => {
+                return Err("no arms".into());
+            }
+            CellKind::Start if self.body.is_some() || self.arms.iter().any(|arm| arm.tls) => {
+                return Err("a start cell sends plain requests without a body".into());
+            }
+            _ => {}
+        }
+        let mut labels = BTreeSet::new();
+        for arm in &self.arms {
+            check_name("arm", arm.label()).map_err(|error| error.to_string())?;
+            if !programs.contains_key(&arm.program) {
+                return Err(format!("no program {}", arm.program));
+            }
+            if !labels.insert(arm.label()) {
+                return Err(format!("two arms are called {}", arm.label()));
+            }
+        }
+        for arm in &self.arms {
+            let Some(original) = &arm.same_as else {
+                continue;
+            };
+            let same = self.arms.iter().find(|other| other.label() == original);
+            let repeats = same.is_some_and(|other| {
+                (&arm.program, &arm.flags, arm.tls) == (&other.program, &other.flags, other.tls)
+            });
+            if !repeats {
+                return Err(format!("{} is not the same as {original}", arm.label()));
+            }
+        }
+        self.targets().map(drop)
+    }
+
+    /// Returns the rules in the form of the record.
+    ///
+    /// # Errors
+    ///
+    /// Says which rule could never be judged, and why.
+    pub fn targets(&self) -> Result<Vec<Target>, String> {
+        let mut targets: Vec<Target> = Vec::new();
+        for plan in &self.targets {
+            let fail = |text: &str| Err(format!("target {}: {text}", plan.id));
+            check_name("target", &plan.id).map_err(|error| error.to_string())?;
+            if targets.iter().any(|other| other.id == plan.id) {
+                return fail("two targets have this id");
+            }
+            let known = |label: &str| match self.kind {
+                CellKind::Micro => self.function.as_deref() == Some(label),
+                CellKind::Load | CellKind::Start => self.arms.iter().any(|a| a.label() == label),
+            };
+            if !known(&plan.arm) || !plan.versus.as_deref().is_none_or(known) {
+                return fail("no such arm");
+            }
+            let limits = [
+                plan.ratio_at_most.map(|limit| (Bound::AtMost, limit, true)),
+                plan.ratio_at_least
+                    .map(|limit| (Bound::AtLeast, limit, true)),
+                plan.overhead_at_most
+                    .map(|limit| (Bound::AtMost, 1.0 + limit, true)),
+                plan.at_most.map(|limit| (Bound::AtMost, limit, false)),
+            ];
+            let mut given = limits.into_iter().flatten();
+            let (Some((bound, limit, is_ratio)), None) = (given.next(), given.next()) else {
+                return fail("exactly one limit is needed");
+            };
+            if is_ratio != plan.versus.is_some() {
+                return fail("a limit on a ratio, and only that, needs versus");
+            }
+            if is_ratio && self.arms.iter().all(|arm| arm.same_as.is_none()) {
+                return fail("no arm repeats another (same_as), so the noise would be unknown");
+            }
+            let (Some(limit), Some(margin)) = (Decimal::new(limit), Decimal::new(plan.margin))
+            else {
+                return fail("a limit is not a finite number");
+            };
+            targets.push(Target {
+                id: plan.id.clone(),
+                metric: plan.metric,
+                label: plan.arm.clone(),
+                versus: plan.versus.clone(),
+                bound,
+                limit,
+                margin,
+            });
+        }
+        Ok(targets)
+    }
+}
+
+/// Names end up in claims (`cell/label`), where `:` and `/` separate.
+fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
+    if !name.is_empty() && name.bytes().all(good) {
+        return Ok(());
+    }
+    Err(problem(
+        name,
+        format!("not a name of a {what}: letters, digits, '-', '_' and '.'"),
+    ))
+}
+
+fn problem(item: &str, problem: impl Into<String>) -> Error {
+    Error::Matrix {
+        item: item.to_owned(),
+        problem: problem.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        [program.ours]
+        command = ["{bin}"]
+        [[cell]]
+        id = "hello"
+        kind = "load"
+        path = "/hello"
+        rounds = 6
+        measure_ms = 10
+        arms = [{ program = "ours" }, { program = "ours", label = "aa", same_as = "ours" }]
+        [[cell.target]]
+        id = "cpu"
+        metric = "cpu_us_per_request"
+        arm = "ours"
+        versus = "aa"
+        overhead_at_most = 0.03
+        margin = 0.02
+    "#;
+
+    fn parse(text: &str) -> Result<Matrix, String> {
+        Matrix::parse(text, Path::new("m.toml")).map_err(|error| match error {
+            Error::Matrix { problem, .. } => problem,
+            Error::MatrixSyntax { source, .. } => source.message().to_owned(),
+            other => panic!("{other}"),
+        })
+    }
+
+    #[test]
+    fn a_limit_on_overhead_is_a_limit_on_the_ratio() {
+        let matrix = parse(GOOD).unwrap();
+        let target = &matrix.cells[0].targets().unwrap()[0];
+        assert_eq!(target.limit, Decimal::new(1.03).unwrap());
+        assert_eq!(target.margin, Decimal::new(0.02).unwrap());
+        assert_eq!(matrix.cells[0].expect_status, 200);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        for (from, to, expected) in [
+            ("rounds = 6", "rounds = 5", "fewer than 6 rounds"),
+            ("measure_ms = 10", "measure_ms = 0", "measure_ms is missing"),
+            (
+                "kind = \"load\"",
+                "kind = \"load\"\nspeed = 1",
+                "unknown field `speed`",
+            ),
+            (
+                "label = \"aa\", same_as = \"ours\"",
+                "label = \"aa\"",
+                "noise would be unknown",
+            ),
+            (
+                "same_as = \"ours\" }",
+                "same_as = \"ours\", tls = true }",
+                "not the same",
+            ),
+            ("versus = \"aa\"", "versus = \"b\"", "no such arm"),
+            ("versus = \"aa\"", "", "needs versus"),
+            ("margin = 0.02", "at_most = 1.0", "exactly one limit"),
+            (
+                "{ program = \"ours\" }",
+                "{ program = \"x\" }",
+                "no program x",
+            ),
+            ("id = \"hello\"", "id = \"a:b\"", "not a name"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_shipped_matrix_is_good() {
+        let text = include_str!("../../matrix/core.toml");
+        let matrix = parse(text).unwrap();
+        assert!(matrix.programs["justapi"].subject);
+    }
+}

@@ -1,0 +1,239 @@
+//! One arm of one round: fresh server, probe, warm-up, measurement, clean stop.
+//!
+//! CPU time is read right before and after the measuring run and divided by all its good answers,
+//! so it includes opening the connections of that run. What goes wrong with a server is the text
+//! of an invalid round, not an error of the bench.
+
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::Error;
+use crate::ledger::{ArmRecord, CellRecord, LoadRecord, RoundRecord, Workload, hexadecimal};
+use crate::load::{
+    self, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome, RequestTemplate, Stop, Trust,
+    parse_target,
+};
+use crate::machine::{Placement, process_usage};
+
+use super::exchange::get_and_hold;
+use super::server::Server;
+
+/// Far above any answer of a healthy server.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where rounds run: CPUs, and a folder with a self-signed certificate.
+#[derive(Debug)]
+pub(super) struct Bench {
+    placement: Placement,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(super) fn new(placement: Placement) -> Result<Self, Error> {
+        let folder = tempfile::tempdir().map_err(Error::file("create", std::env::temp_dir()))?;
+        let names = [String::from("localhost"), String::from("127.0.0.1")];
+        let certified = rcgen::generate_simple_self_signed(names)?;
+        for (name, pem) in [
+            ("cert.pem", certified.cert.pem()),
+            ("key.pem", certified.signing_key.serialize_pem()),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, pem).map_err(Error::file("write", path))?;
+        }
+        Ok(Self { placement, folder })
+    }
+
+    /// Measures a running server under load; returns why the round is invalid.
+    ///
+    /// # Errors
+    ///
+    /// A plan that the load engine refuses, and [`Error::Interrupted`].
+    pub(super) fn load_round(
+        &self,
+        cell: &CellRecord,
+        arm: usize,
+        result: &mut RoundRecord,
+        stop_flag: &AtomicBool,
+    ) -> Result<Option<String>, Error> {
+        let arm = &cell.arms[arm];
+        let Some(workload) = &cell.workload else {
+            return Ok(Some(String::from("no workload")));
+        };
+        let mut server = match self.start(arm) {
+            Ok(server) => server,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        if let Err(reason) = server.wait_until_it_accepts() {
+            return Ok(Some(reason));
+        }
+        let mut plan = self.plan(cell, workload, arm, &server)?;
+        let body = match probe(&plan, workload) {
+            Ok(body) => body,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        result.probe_body_sha256 = Some(hexadecimal(&body));
+        // From here on every body is compared, so errors and other work cannot count.
+        plan.expect.body = Some(ExpectedBody::Sha256(body));
+
+        if cell.warm_up_ms > 0 {
+            plan.stop = Stop::Duration(Duration::from_millis(cell.warm_up_ms));
+            let warm_up = load::run(&plan, stop_flag)?;
+            if let Some(reason) = errors(&warm_up, cell.connections) {
+                return Ok(Some(format!("warm-up: {reason}")));
+            }
+        }
+        plan.stop = Stop::Duration(Duration::from_millis(cell.measure_ms));
+        let before = process_usage(server.pid());
+        let report = load::run(&plan, stop_flag)?;
+        let after = process_usage(server.pid());
+        if report.interrupted {
+            return Err(Error::Interrupted);
+        }
+        report.check_invariants()?;
+        result.load = Some(load_record(&report));
+        result.server_cpu_ns = after.cpu_ns_since(&before);
+        result.client_cpu_ns = Some(report.client_cpu_ns);
+        result.rss_bytes = after.rss_bytes;
+        result.peak_rss_bytes = after.peak_rss_bytes;
+        if let Some(reason) = errors(&report, cell.connections) {
+            return Ok(Some(reason));
+        }
+        Ok(match probe(&plan, workload) {
+            Ok(again) if again == body => server.stop().err(),
+            Ok(_) => Some(String::from("the body changed during the round")),
+            Err(reason) => Some(format!("after the load: {reason}")),
+        })
+    }
+
+    /// Measures the time to the first answer, and memory; returns why the round is invalid.
+    pub(super) fn start_round(
+        &self,
+        cell: &CellRecord,
+        arm: usize,
+        result: &mut RoundRecord,
+    ) -> Option<String> {
+        self.try_start_round(cell, &cell.arms[arm], result).err()
+    }
+
+    fn try_start_round(
+        &self,
+        cell: &CellRecord,
+        arm: &ArmRecord,
+        result: &mut RoundRecord,
+    ) -> Result<(), String> {
+        let workload = cell.workload.as_ref().ok_or("no workload")?;
+        let mut server = self.start(arm)?;
+        let time = server.wait_until_it_answers(&workload.path)?;
+        result.start_ns = u64::try_from(time.as_nanos()).ok();
+        result.idle_rss_bytes = process_usage(server.pid()).rss_bytes;
+        let held = (0..cell.connections)
+            .map(|_| get_and_hold(server.address(), &workload.path))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| format!("cannot hold {} connections: {error}", cell.connections))?;
+        let usage = process_usage(server.pid());
+        result.held_rss_bytes = usage.rss_bytes;
+        result.peak_rss_bytes = usage.peak_rss_bytes;
+        drop(held);
+        server.stop()
+    }
+
+    fn start(&self, arm: &ArmRecord) -> Result<Server, String> {
+        Server::start(&arm.command, self.folder.path(), self.placement.server_cpu)
+    }
+
+    fn plan(
+        &self,
+        cell: &CellRecord,
+        workload: &Workload,
+        arm: &ArmRecord,
+        server: &Server,
+    ) -> Result<LoadPlan, Error> {
+        let scheme = if arm.tls { "https" } else { "http" };
+        let url = format!("{scheme}://{}{}", server.address(), workload.path);
+        let (target, path) = parse_target(&url, Some(&Trust::Insecure))?;
+        let headers: Vec<(String, String)> = (workload.headers.iter())
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let body = workload.body.as_deref().unwrap_or_default().as_bytes();
+        let method = &workload.method;
+        let request = RequestTemplate::serialise(&target, method, &path, &headers, body, true)?;
+        Ok(LoadPlan {
+            target,
+            requests: vec![request],
+            connections: cell.connections as usize,
+            threads: 1,
+            stop: Stop::Requests(1),
+            warm_up: Duration::ZERO,
+            request_timeout: REQUEST_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+            keep_alive: true,
+            expect: Expectation {
+                status: Some(workload.expect_status),
+                body: None,
+            },
+            cpus: self.placement.client_cpu.map(|cpu| vec![cpu]),
+        })
+    }
+}
+
+/// Asks once and returns the digest of the body if the answer is the declared one.
+fn probe(plan: &LoadPlan, workload: &Workload) -> Result<[u8; 32], String> {
+    let found = load::probe(plan).map_err(|error| error.to_string())?;
+    if found.status != workload.expect_status {
+        return Err(format!(
+            "status {} instead of {}",
+            found.status, workload.expect_status
+        ));
+    }
+    let digest = hexadecimal(&found.body_sha256);
+    match &workload.expect_body_sha256 {
+        Some(expected) if *expected != digest => Err(format!(
+            "another body than declared: {} bytes, sha256 {digest}",
+            found.body_len
+        )),
+        _ => Ok(found.body_sha256),
+    }
+}
+
+/// What is wrong with the outcomes of a run; aborted at its end is what every run has.
+fn errors(report: &LoadReport, connections: u32) -> Option<String> {
+    let bad: Vec<String> = report
+        .outcomes
+        .iter()
+        .filter(|(outcome, count)| match outcome {
+            Outcome::Ok => false,
+            Outcome::AbortedAtDeadline | Outcome::NotSent => *count > u64::from(connections),
+            _ => *count > 0,
+        })
+        .map(|(outcome, count)| format!("{count} {outcome}"))
+        .collect();
+    if !bad.is_empty() {
+        return Some(bad.join(", "));
+    }
+    (report.outcomes.get(Outcome::Ok) == 0).then(|| String::from("no good answer"))
+}
+
+fn load_record(report: &LoadReport) -> LoadRecord {
+    let latency = &report.latency;
+    let latencies = [
+        ("min", latency.min_ns),
+        ("p50", latency.p50_ns),
+        ("p90", latency.p90_ns),
+        ("p95", latency.p95_ns),
+        ("p99", latency.p99_ns),
+        ("p99_9", latency.p99_9_ns),
+        ("max", latency.max_ns),
+    ];
+    LoadRecord {
+        window_ns: report.window_ns,
+        attempts: report.attempts,
+        ok: report.outcomes.get(Outcome::Ok),
+        outcomes: (report.outcomes.iter())
+            .filter(|(_, count)| *count > 0)
+            .map(|(outcome, count)| (outcome.name().to_owned(), count))
+            .collect(),
+        latency_ns: latencies.map(|(name, ns)| (name.to_owned(), ns)).into(),
+    }
+}

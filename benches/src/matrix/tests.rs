@@ -1,0 +1,232 @@
+//! The runner against real server processes: this test binary, started again as a server.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use super::*;
+use crate::ledger::{self, Metric, Verdict};
+
+/// Environment variable that turns [`serves_when_asked`] into a server, as `PORT,BEHAVIOUR`.
+const SERVE: &str = "JUSTAPI_BENCH_TEST_SERVER";
+
+/// The server of these tests; a normal test run of it has nothing to serve.
+#[test]
+fn serves_when_asked() {
+    let Ok(order) = std::env::var(SERVE) else {
+        return;
+    };
+    let (port, behaviour) = order.split_once(',').unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
+    let count = std::sync::Arc::new(AtomicU32::new(0));
+    let behaviour = std::sync::Arc::<str>::from(behaviour);
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let (count, behaviour) = (count.clone(), behaviour.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // A small request comes in one piece over loopback.
+            while stream.read(&mut buffer).is_ok_and(|length| length > 0) {
+                let number = count.fetch_add(1, Ordering::Relaxed);
+                let (status, body) = match &*behaviour {
+                    "fails-later" if number > 5 => ("500 Oops", "no"),
+                    "changes" if number > 5 => ("200 OK", "hellO"),
+                    "other-body" => ("200 OK", "other"),
+                    _ => ("200 OK", "hello"),
+                };
+                let length = body.len();
+                let response =
+                    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
+                if stream.write_all(response.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Runs one cell of a matrix whose arms are servers of the given behaviours.
+struct Trial {
+    folder: tempfile::TempDir,
+    matrix: String,
+    profile: &'static str,
+    micro: MicroBenchmarks,
+}
+
+impl Trial {
+    fn new(cell: &str) -> Self {
+        let exe = std::env::current_exe().unwrap();
+        let program = |behaviour: &str| {
+            let exe = if behaviour == "missing" {
+                "/nonexistent"
+            } else {
+                exe.to_str().unwrap()
+            };
+            format!(
+                "[program.{behaviour}]\nsubject = {}\n\
+                 command = [\"env\", \"{SERVE}={{port}},{behaviour}\", \"{exe}\", \"--exact\", \
+                 \"matrix::tests::serves_when_asked\"]\nversion = [\"cat\", \"{{bin}}\"]\n",
+                behaviour == "good",
+            )
+        };
+        let behaviours = ["good", "fails-later", "changes", "other-body", "missing"];
+        let matrix = behaviours.map(program).concat();
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            matrix: matrix + cell,
+            profile: "release",
+            micro: MicroBenchmarks::default(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&mut self) -> Result<Record, Error> {
+        let version = format!(r#"{{"version":"1","profile":"{}"}}"#, self.profile);
+        std::fs::write(self.path("version"), version).unwrap();
+        std::fs::write(self.path("m.toml"), &self.matrix).unwrap();
+        let mut options = RunOptions::new(self.path("m.toml"), self.path("version"), "");
+        options.root = self.folder.path().to_owned();
+        options.seed = 5;
+        run(
+            &options,
+            &mut self.micro,
+            &mut |_| {},
+            &AtomicBool::new(false),
+        )
+    }
+
+    fn cell(&mut self) -> CellRecord {
+        self.run().unwrap().cells.remove(0)
+    }
+}
+
+fn load_cell(arms: &str, rest: &str) -> String {
+    format!(
+        "[[cell]]\nid = \"c\"\nkind = \"load\"\npath = \"/\"\nconnections = 2\nrounds = 6\n\
+         warm_up_ms = 10\nmeasure_ms = 60\narms = [{arms}]\n{rest}"
+    )
+}
+
+#[test]
+fn a_run_goes_into_the_ledger_and_verifies() {
+    let arms = r#"{ program = "good" }, { program = "good", label = "aa", same_as = "good" }"#;
+    let target = "expect_body = \"hello\"\n[[cell.target]]\nid = \"rate\"\nmetric = \"rate\"\n\
+                  arm = \"good\"\nversus = \"aa\"\nratio_at_least = 0.0001\n";
+    let mut trial = Trial::new(&load_cell(arms, target));
+    let record = trial.run().unwrap();
+    let cell = &record.cells[0];
+    assert_eq!(cell.rounds.len(), 12);
+    let positions: Vec<u32> = cell.rounds.iter().map(|round| round.position).collect();
+    assert_eq!(positions, [0, 1].repeat(6));
+    for row in &cell.rows {
+        assert_eq!(row.invalid, None);
+        assert!(row.metrics[&Metric::Rate].min.value() > 0.0);
+        assert!(row.metrics.contains_key(&Metric::RssBytes));
+    }
+    assert_ne!(cell.verdicts[0].verdict, Verdict::Invalid);
+    assert_ne!(cell.verdicts[0].verdict, Verdict::Fail);
+    assert_eq!(record.programs["good"].version.as_deref(), Some("1"));
+
+    let root = trial.folder.path();
+    ledger::append(root, record).unwrap();
+    assert_eq!(ledger::verify(root).unwrap().num_records, 1);
+}
+
+#[test]
+fn a_server_that_starts_failing_makes_its_row_invalid() {
+    for (behaviour, expected) in [("fails-later", "status"), ("changes", "body")] {
+        let mut trial = Trial::new(&load_cell(&format!("{{ program = \"{behaviour}\" }}"), ""));
+        let cell = trial.cell();
+        let reason = cell.rows[0].invalid.as_deref().unwrap();
+        assert!(reason.contains(expected), "{reason}");
+        assert!(cell.rows[0].metrics.is_empty());
+    }
+}
+
+#[test]
+fn arms_that_answer_differently_do_not_compare() {
+    let mut trial = Trial::new(&load_cell(
+        "{ program = \"good\" }, { program = \"other-body\" }",
+        "",
+    ));
+    let cell = trial.cell();
+    assert!(cell.rows.iter().any(|row| row.invalid.is_some()));
+    let mut trial = Trial::new(&load_cell(
+        "{ program = \"other-body\" }",
+        "expect_body = \"hello\"\n",
+    ));
+    let reason = trial.cell().rows.remove(0).invalid.unwrap();
+    assert!(reason.contains("another body than declared"), "{reason}");
+}
+
+#[test]
+fn a_missing_peer_is_an_invalid_row_not_an_abort() {
+    let mut trial = Trial::new(&load_cell(
+        "{ program = \"good\" }, { program = \"missing\" }",
+        "",
+    ));
+    let cell = trial.cell();
+    assert_eq!(cell.rows[0].invalid, None);
+    let reason = cell.rows[1].invalid.as_deref().unwrap();
+    assert!(reason.contains("ended early"), "{reason}");
+}
+
+#[test]
+fn a_debug_build_of_ours_is_refused() {
+    let mut trial = Trial::new(&load_cell("{ program = \"good\" }", ""));
+    trial.profile = "debug";
+    assert!(matches!(trial.run(), Err(Error::NotReleaseBuild { .. })));
+}
+
+#[test]
+fn starts_are_timed_and_memory_is_read() {
+    let mut trial = Trial::new(
+        "[[cell]]\nid = \"s\"\nkind = \"start\"\npath = \"/\"\nconnections = 16\nrounds = 6\n\
+         arms = [{ program = \"good\" }]\n[[cell.target]]\nid = \"memory\"\n\
+         metric = \"held_rss_bytes\"\narm = \"good\"\nat_most = 1e9\n",
+    );
+    let cell = trial.cell();
+    let row = &cell.rows[0];
+    assert_eq!(row.invalid, None);
+    assert!(row.metrics[&Metric::StartMs].min.value() > 0.0);
+    assert!(row.metrics[&Metric::IdleRssBytes].min.value() > 0.0);
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_micro_cell_calls_its_function() {
+    let cell = "[[cell]]\nid = \"m\"\nkind = \"micro\"\nfunction = \"f\"\nrounds = 6\n\
+                [[cell.target]]\nid = \"t\"\nmetric = \"ns_per_op\"\narm = \"f\"\nat_most = 60.0\n";
+    let mut trial = Trial::new(cell);
+    assert_eq!(trial.cell().verdicts[0].verdict, Verdict::Invalid);
+    let mut time = 40.0;
+    trial.micro.register("f", move || {
+        time += 1.0;
+        time
+    });
+    let cell = trial.cell();
+    assert_eq!(
+        cell.rows[0].metrics[&Metric::NsPerOp].median.text(1),
+        "43.5"
+    );
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_stopped_run_leaves_no_record() {
+    let mut trial = Trial::new(&load_cell("{ program = \"good\" }", ""));
+    std::fs::write(trial.path("version"), r#"{"profile":"release"}"#).unwrap();
+    std::fs::write(trial.path("m.toml"), &trial.matrix).unwrap();
+    let options = RunOptions::new(trial.path("m.toml"), trial.path("version"), "");
+    let stopped = run(
+        &options,
+        &mut trial.micro,
+        &mut |_| {},
+        &AtomicBool::new(true),
+    );
+    assert!(matches!(stopped, Err(Error::Interrupted)));
+}

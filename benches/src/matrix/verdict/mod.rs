@@ -1,0 +1,293 @@
+//! The judge: rows and verdicts as a function of the recorded rounds.
+//!
+//! PASS when the estimate meets the limit and the whole 95 % interval stays inside limit and
+//! margin; FAIL when the whole interval is beyond the limit; else INCONCLUSIVE. A comparison in
+//! which an arm differs from its own repetition decides nothing, and an invalid round makes its
+//! row and every rule on it INVALID.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::ledger::{
+    Bound, CellRecord, Decimal, Estimate, Metric, RoundRecord, Row, Summary, Target, Verdict,
+    VerdictRow,
+};
+use crate::stats::{
+    Interval, PairedEffect, median, median_absolute_deviation, median_interval, paired_ratio,
+};
+
+/// An arm may differ from its repetition by this much at most.
+const MAX_NOISE_EFFECT: f64 = 0.03;
+
+/// The interval of that difference must touch 1 ± this: a clear difference, however small its
+/// estimate, means that the order of arms or the machine decides.
+const MAX_NOISE_GAP: f64 = 0.01;
+
+/// Above this share of its CPU the client is what the rate measures.
+const CLIENT_BOUND: f64 = 0.95;
+
+/// Fills `rows` and `verdicts` of a cell from its arms, targets and rounds.
+pub fn judge(cell: &mut CellRecord, seed: u64) {
+    cell.rows = cell.arms.iter().map(|arm| row(cell, &arm.label)).collect();
+    cell.verdicts = cell
+        .targets
+        .iter()
+        .map(|target| verdict(cell, target, seed))
+        .collect();
+}
+
+fn row(cell: &CellRecord, label: &str) -> Row {
+    let rounds: Vec<&RoundRecord> = rounds_of(cell, label).collect();
+    let mut invalid = rounds.iter().find_map(|round| {
+        let reason = round.invalid.as_ref()?;
+        Some(format!("round {}: {reason}", round.round))
+    });
+    if invalid.is_none() && rounds.len() != cell.num_rounds as usize {
+        invalid = Some(format!("{} of {} rounds", rounds.len(), cell.num_rounds));
+    }
+    let metrics = match invalid {
+        Some(_) => BTreeMap::new(),
+        None => (Metric::ALL.into_iter())
+            .filter_map(|metric| Some((metric, summary(&rounds, metric)?)))
+            .collect(),
+    };
+    Row {
+        id: format!("{}/{label}", cell.id),
+        num_rounds: rounds
+            .iter()
+            .filter(|round| round.invalid.is_none())
+            .count() as u32,
+        invalid,
+        metrics,
+    }
+}
+
+fn summary(rounds: &[&RoundRecord], metric: Metric) -> Option<Summary> {
+    let values: Vec<f64> = rounds
+        .iter()
+        .map(|round| value(round, metric))
+        .collect::<Option<_>>()?;
+    Some(Summary {
+        median: Decimal::new(median(&values)?)?,
+        mad: Decimal::new(median_absolute_deviation(&values)?)?,
+        min: Decimal::new(values.iter().copied().fold(f64::INFINITY, f64::min))?,
+        max: Decimal::new(values.iter().copied().fold(f64::NEG_INFINITY, f64::max))?,
+    })
+}
+
+fn verdict(cell: &CellRecord, target: &Target, seed: u64) -> VerdictRow {
+    let mut row = VerdictRow {
+        id: format!("{}/{}", cell.id, target.id),
+        rule: rule(target),
+        num_rounds: 0,
+        estimate: None,
+        p_sign: None,
+        p_wilcoxon: None,
+        noise: None,
+        verdict: Verdict::Inconclusive,
+        reason: None,
+    };
+    match decide(cell, target, seed, &mut row) {
+        Ok(verdict) => row.verdict = verdict,
+        Err((verdict, reason)) => {
+            row.verdict = verdict;
+            row.reason = Some(reason);
+        }
+    }
+    row
+}
+
+/// Fills the numbers of the row as far as they exist, and decides.
+fn decide(
+    cell: &CellRecord,
+    target: &Target,
+    seed: u64,
+    row: &mut VerdictRow,
+) -> Result<Verdict, (Verdict, String)> {
+    let open = |reason: &str| (Verdict::Inconclusive, reason.to_owned());
+    for label in std::iter::once(&target.label).chain(&target.versus) {
+        let id = format!("{}/{label}", cell.id);
+        if cell
+            .rows
+            .iter()
+            .any(|row| row.id == id && row.invalid.is_some())
+        {
+            return Err((Verdict::Invalid, format!("row {id} is invalid")));
+        }
+    }
+    let interval;
+    let center;
+    if let Some(versus) = &target.versus {
+        let effect = compare(cell, target.metric, &target.label, versus, seed)
+            .ok_or_else(|| open("the metric was not measured"))?;
+        row.num_rounds = effect.ratios.len() as u32;
+        row.p_sign = Decimal::new(effect.p_sign);
+        row.p_wilcoxon = effect.p_wilcoxon.and_then(Decimal::new);
+        center = effect.effect;
+        interval = effect.interval;
+        row.noise = noise(cell, target, seed).and_then(|e| estimate(e.effect, e.interval));
+    } else {
+        let values: Vec<f64> = rounds_of(cell, &target.label)
+            .map(|round| value(round, target.metric))
+            .collect::<Option<_>>()
+            .ok_or_else(|| open("the metric was not measured"))?;
+        row.num_rounds = values.len() as u32;
+        center = median(&values).ok_or_else(|| open("no rounds"))?;
+        interval = median_interval(&values, seed);
+    }
+    row.estimate = estimate(center, interval);
+    let estimate = row.estimate.ok_or_else(|| open("fewer than 6 rounds"))?;
+    if target.versus.is_some() {
+        let noise = row.noise.ok_or_else(|| open("no usable A/A comparison"))?;
+        if is_noisy(&noise) {
+            return Err(open("an arm differs from its own repetition"));
+        }
+    }
+    if target.metric == Metric::Rate && client_bound(cell, target) {
+        return Err(open("the client was the limit"));
+    }
+    bounds(target, &estimate).ok_or_else(|| open("the interval does not decide"))
+}
+
+fn bounds(target: &Target, estimate: &Estimate) -> Option<Verdict> {
+    let limit = target.limit.value();
+    let margin = target.margin.value();
+    let (value, low, high) = (
+        estimate.value.value(),
+        estimate.low.value(),
+        estimate.high.value(),
+    );
+    let (passes, fails) = match target.bound {
+        Bound::AtMost => (value <= limit && high <= limit + margin, low > limit),
+        Bound::AtLeast => (value >= limit && low >= limit - margin, high < limit),
+    };
+    match (passes, fails) {
+        (true, _) => Some(Verdict::Pass),
+        (_, true) => Some(Verdict::Fail),
+        _ => None,
+    }
+}
+
+/// Compares the repetition of a judged arm, or of any arm, with its original.
+fn noise(cell: &CellRecord, target: &Target, seed: u64) -> Option<PairedEffect> {
+    let repeats = |label: &String| {
+        cell.arms
+            .iter()
+            .find(move |arm| arm.same_as.as_ref() == Some(label))
+    };
+    let repetition = repeats(&target.label)
+        .or_else(|| target.versus.as_ref().and_then(repeats))
+        .or_else(|| cell.arms.iter().find(|arm| arm.same_as.is_some()))?;
+    let original = repetition.same_as.as_ref()?;
+    let id = format!("{}/{}", cell.id, repetition.label);
+    if cell
+        .rows
+        .iter()
+        .any(|row| row.id == id && row.invalid.is_some())
+    {
+        return None;
+    }
+    compare(cell, target.metric, &repetition.label, original, seed)
+}
+
+fn is_noisy(noise: &Estimate) -> bool {
+    (noise.value.value() - 1.0).abs() > MAX_NOISE_EFFECT
+        || noise.low.value() > 1.0 + MAX_NOISE_GAP
+        || noise.high.value() < 1.0 - MAX_NOISE_GAP
+}
+
+fn client_bound(cell: &CellRecord, target: &Target) -> bool {
+    let busy = |label: &str| {
+        let shares: Option<Vec<f64>> = rounds_of(cell, label)
+            .map(|round| {
+                let window_ns = round.load.as_ref()?.window_ns?;
+                Some(round.client_cpu_ns? as f64 / window_ns as f64)
+            })
+            .collect();
+        shares
+            .and_then(|shares| median(&shares))
+            .is_none_or(|share| share > CLIENT_BOUND)
+    };
+    busy(&target.label) || target.versus.as_deref().is_some_and(busy)
+}
+
+/// Pairs two arms by round; `None` when a round of either lacks the metric.
+fn compare(
+    cell: &CellRecord,
+    metric: Metric,
+    ours: &str,
+    theirs: &str,
+    seed: u64,
+) -> Option<PairedEffect> {
+    let pairs: Vec<(f64, f64)> = rounds_of(cell, ours)
+        .map(|round| {
+            let other = rounds_of(cell, theirs).find(|other| other.round == round.round)?;
+            Some((value(round, metric)?, value(other, metric)?))
+        })
+        .collect::<Option<_>>()?;
+    paired_ratio(&pairs, seed)
+}
+
+fn rounds_of<'a>(cell: &'a CellRecord, label: &'a str) -> impl Iterator<Item = &'a RoundRecord> {
+    cell.rounds.iter().filter(move |round| round.label == label)
+}
+
+fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
+    let load = round.load.as_ref();
+    let latency_us = |name| {
+        let ns = (*load?.latency_ns.get(name)?)?;
+        Some(ns as f64 / 1e3)
+    };
+    match metric {
+        Metric::Rate => {
+            let window_ns = load?.window_ns?;
+            (window_ns > 0).then_some(load?.ok as f64 * 1e9 / window_ns as f64)
+        }
+        Metric::CpuUsPerRequest => {
+            let ok = load?.ok;
+            let cpu_ns = round.server_cpu_ns?;
+            (ok > 0).then(|| cpu_ns as f64 / ok as f64 / 1e3)
+        }
+        Metric::P50Us => latency_us("p50"),
+        Metric::P99Us => latency_us("p99"),
+        Metric::RssBytes => round.rss_bytes.map(|bytes| bytes as f64),
+        Metric::StartMs => round.start_ns.map(|ns| ns as f64 / 1e6),
+        Metric::IdleRssBytes => round.idle_rss_bytes.map(|bytes| bytes as f64),
+        Metric::HeldRssBytes => round.held_rss_bytes.map(|bytes| bytes as f64),
+        Metric::NsPerOp => round.ns_per_op.map(Decimal::value),
+    }
+}
+
+fn estimate(center: f64, interval: Option<Interval>) -> Option<Estimate> {
+    let interval = interval?;
+    Some(Estimate {
+        value: Decimal::new(center)?,
+        low: Decimal::new(interval.low)?,
+        high: Decimal::new(interval.high)?,
+        method: interval.method,
+    })
+}
+
+fn rule(target: &Target) -> String {
+    let sign = match target.bound {
+        Bound::AtMost => "≤",
+        Bound::AtLeast => "≥",
+    };
+    let metric = target.metric;
+    let limit = match &target.versus {
+        Some(versus) => format!("{} × {versus}", target.limit.text(3)),
+        None => format!("{} {}", metric.number(target.limit), metric.unit()),
+    };
+    let margin = match &target.versus {
+        _ if target.margin.value() <= 0.0 => String::new(),
+        Some(_) => format!(", interval within {} of it", target.margin.text(3)),
+        None => format!(", interval within {} of it", metric.number(target.margin)),
+    };
+    format!(
+        "{} of {} {sign} {limit}{margin}",
+        metric.name(),
+        target.label
+    )
+}

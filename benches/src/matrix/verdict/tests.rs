@@ -1,0 +1,265 @@
+//! The rules of the judge, on synthetic rounds.
+
+use super::*;
+use crate::ledger::{ArmRecord, CellKind, LoadRecord};
+
+/// A cell with the arms ours, aa and theirs, and the CPU cost of each by round, in ns.
+fn cell(costs: [&[u64]; 3], target: Target) -> CellRecord {
+    let labels = ["ours", "aa", "theirs"];
+    let mut rounds = Vec::new();
+    for (label, costs) in labels.iter().zip(costs) {
+        for (round, cost) in costs.iter().enumerate() {
+            rounds.push(RoundRecord {
+                round: round as u32,
+                label: (*label).to_owned(),
+                load: Some(LoadRecord {
+                    window_ns: Some(1_000_000_000),
+                    attempts: 1000,
+                    ok: 1000,
+                    ..LoadRecord::default()
+                }),
+                server_cpu_ns: Some(cost * 1000),
+                client_cpu_ns: Some(500_000_000),
+                ..RoundRecord::default()
+            });
+        }
+    }
+    let arm = |label: &str| ArmRecord {
+        label: label.to_owned(),
+        program: label.to_owned(),
+        command: Vec::new(),
+        tls: false,
+        same_as: (label == "aa").then(|| String::from("ours")),
+    };
+    CellRecord {
+        id: String::from("hello"),
+        kind: CellKind::Load,
+        workload: None,
+        connections: 1,
+        num_rounds: costs[0].len() as u32,
+        warm_up_ms: 0,
+        measure_ms: 1000,
+        arms: labels.map(arm).to_vec(),
+        targets: vec![target],
+        rounds,
+        rows: Vec::new(),
+        verdicts: Vec::new(),
+    }
+}
+
+fn at_most(limit: f64, margin: f64) -> Target {
+    Target {
+        id: String::from("cpu"),
+        metric: Metric::CpuUsPerRequest,
+        label: String::from("ours"),
+        versus: Some(String::from("theirs")),
+        bound: Bound::AtMost,
+        limit: Decimal::new(limit).unwrap(),
+        margin: Decimal::new(margin).unwrap(),
+    }
+}
+
+fn judged(mut cell: CellRecord) -> VerdictRow {
+    judge(&mut cell, 1);
+    cell.verdicts.remove(0)
+}
+
+fn check(costs: [&[u64]; 3], target: Target, expected: Verdict) {
+    let row = judged(cell(costs, target));
+    assert_eq!(row.verdict, expected, "{row:?}");
+    assert_eq!(
+        row.reason.is_some(),
+        matches!(expected, Verdict::Inconclusive | Verdict::Invalid)
+    );
+}
+
+const STEADY: [u64; 6] = [1000, 1002, 998, 1001, 999, 1000];
+const DOUBLE: [u64; 6] = [2000, 2004, 1996, 2002, 1998, 2000];
+const NEAR: [u64; 6] = [1000, 1050, 950, 1030, 960, 1010];
+
+#[test]
+fn clearly_cheaper_passes() {
+    check(
+        [&STEADY, &STEADY, &DOUBLE],
+        at_most(1.0, 0.0),
+        Verdict::Pass,
+    );
+}
+
+#[test]
+fn clearly_dearer_fails() {
+    check(
+        [&DOUBLE, &DOUBLE, &STEADY],
+        at_most(1.0, 0.0),
+        Verdict::Fail,
+    );
+}
+
+#[test]
+fn an_interval_over_the_limit_decides_nothing() {
+    check(
+        [&STEADY, &STEADY, &NEAR],
+        at_most(1.0, 0.0),
+        Verdict::Inconclusive,
+    );
+}
+
+#[test]
+fn the_margin_is_for_the_interval_not_for_the_estimate() {
+    // Ratios about 1.02, highest 1.04: the interval ends above 1.03 and below 1.05.
+    let ours = [1020, 1040, 1010, 1021, 1019, 1020];
+    let theirs = [1000; 6];
+    check(
+        [&ours, &ours, &theirs],
+        at_most(1.03, 0.0),
+        Verdict::Inconclusive,
+    );
+    check([&ours, &ours, &theirs], at_most(1.03, 0.02), Verdict::Pass);
+    // Estimate 1.02 is beyond 1.015, whatever the margin.
+    check(
+        [&ours, &ours, &theirs],
+        at_most(1.015, 0.1),
+        Verdict::Inconclusive,
+    );
+    check([&ours, &ours, &theirs], at_most(1.005, 0.1), Verdict::Fail);
+}
+
+#[test]
+fn a_large_value_can_be_the_good_side() {
+    let at_least = |limit| Target {
+        bound: Bound::AtLeast,
+        ..at_most(limit, 0.0)
+    };
+    check([&DOUBLE, &DOUBLE, &STEADY], at_least(1.5), Verdict::Pass);
+    check([&DOUBLE, &DOUBLE, &STEADY], at_least(3.0), Verdict::Fail);
+}
+
+#[test]
+fn a_noisy_machine_decides_nothing() {
+    let five_percent_off = [1050, 1052, 1048, 1051, 1049, 1050];
+    let row = judged(cell(
+        [&STEADY, &five_percent_off, &DOUBLE],
+        at_most(1.0, 0.0),
+    ));
+    assert_eq!(row.verdict, Verdict::Inconclusive);
+    assert_eq!(
+        row.reason.as_deref(),
+        Some("an arm differs from its own repetition")
+    );
+    // 2 % off is below the limit on the effect, but the difference is certain.
+    let surely_off = [1020, 1022, 1018, 1021, 1019, 1020];
+    check(
+        [&STEADY, &surely_off, &DOUBLE],
+        at_most(1.0, 0.0),
+        Verdict::Inconclusive,
+    );
+}
+
+#[test]
+fn five_rounds_decide_nothing() {
+    check(
+        [&STEADY[..5], &STEADY[..5], &DOUBLE[..5]],
+        at_most(1.0, 0.0),
+        Verdict::Inconclusive,
+    );
+}
+
+#[test]
+fn one_invalid_round_makes_row_and_rule_invalid() {
+    let mut cell = cell([&STEADY, &STEADY, &DOUBLE], at_most(1.0, 0.0));
+    cell.rounds[2].invalid = Some(String::from("3 http_5xx"));
+    judge(&mut cell, 1);
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Invalid);
+    assert_eq!(cell.rows[0].invalid.as_deref(), Some("round 2: 3 http_5xx"));
+    assert!(cell.rows[0].metrics.is_empty());
+    assert!(cell.rows[1].invalid.is_none());
+}
+
+#[test]
+fn a_missing_round_makes_the_row_invalid() {
+    let mut cell = cell([&STEADY, &STEADY, &DOUBLE], at_most(1.0, 0.0));
+    cell.rounds.remove(0);
+    judge(&mut cell, 1);
+    assert_eq!(cell.rows[0].invalid.as_deref(), Some("5 of 6 rounds"));
+}
+
+#[test]
+fn what_was_not_measured_is_absent_not_zero() {
+    let mut cell = cell([&STEADY, &STEADY, &DOUBLE], at_most(1.0, 0.0));
+    cell.rounds[0].server_cpu_ns = None;
+    judge(&mut cell, 1);
+    assert!(!cell.rows[0].metrics.contains_key(&Metric::CpuUsPerRequest));
+    assert!(cell.rows[0].metrics.contains_key(&Metric::Rate));
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Inconclusive);
+    assert_eq!(cell.verdicts[0].estimate, None);
+}
+
+#[test]
+fn a_rate_that_the_client_limits_decides_nothing() {
+    let target = Target {
+        metric: Metric::Rate,
+        ..at_most(2.0, 0.0)
+    };
+    let mut cell = cell([&STEADY, &STEADY, &STEADY], target);
+    judge(&mut cell, 1);
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+    for round in &mut cell.rounds {
+        round.client_cpu_ns = Some(990_000_000);
+    }
+    judge(&mut cell, 1);
+    assert_eq!(
+        cell.verdicts[0].reason.as_deref(),
+        Some("the client was the limit")
+    );
+}
+
+#[test]
+fn a_limit_on_a_value_needs_no_second_arm() {
+    let absolute = |limit| Target {
+        versus: None,
+        ..at_most(limit, 0.0)
+    };
+    check([&STEADY, &STEADY, &DOUBLE], absolute(1.5), Verdict::Pass);
+    check([&STEADY, &STEADY, &DOUBLE], absolute(0.5), Verdict::Fail);
+    check(
+        [&STEADY, &STEADY, &DOUBLE],
+        absolute(1.0),
+        Verdict::Inconclusive,
+    );
+}
+
+#[test]
+fn rules_read_as_sentences() {
+    let row = judged(cell([&STEADY, &STEADY, &DOUBLE], at_most(1.03, 0.02)));
+    let expected = "cpu_us_per_request of ours ≤ 1.030 × theirs, interval within 0.020 of it";
+    assert_eq!(row.rule, expected);
+}
+
+/// Drift between blocks, no effect (bench.md B40), and a true effect of a tenth.
+#[test]
+fn drift_is_not_an_effect_and_an_effect_is_found() {
+    let mut wrong = 0;
+    let mut found = 0;
+    for seed in 0..100 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut arm = |factor: f64| -> Vec<u64> {
+            (0..10u32)
+                .map(|round| {
+                    let drift = 1.0 + 0.09 * f64::from(round / 5);
+                    let noise = 1.0 + 0.01 * (random.f64() - 0.5);
+                    (10_000.0 * factor * drift * noise) as u64
+                })
+                .collect()
+        };
+        let (ours, aa, same, dearer) = (arm(1.0), arm(1.0), arm(1.0), arm(1.1));
+        let verdict =
+            |theirs: &[u64], limit| judged(cell([&ours, &aa, theirs], at_most(limit, 0.0))).verdict;
+        wrong += u32::from(verdict(&same, 1.0) != Verdict::Inconclusive);
+        found += u32::from(verdict(&dearer, 0.95) == Verdict::Pass);
+    }
+    assert!(
+        wrong <= 5,
+        "{wrong} of 100 saw an effect where there is none"
+    );
+    assert!(found >= 90, "only {found} of 100 saw the effect");
+}

@@ -2,7 +2,6 @@
 //! one for bodies, because a caller answers those two differently.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Failures of set-up: registering routes, binding, loading TLS, starting.
@@ -81,11 +80,9 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The metrics listener could not be bound.
-    #[error("cannot serve metrics on {address}")]
-    Metrics {
-        /// Address that was asked for.
-        address: SocketAddr,
+    /// Stop signals cannot be waited for.
+    #[error("cannot watch for stop signals")]
+    Signals {
         /// What the operating system said.
         source: io::Error,
     },

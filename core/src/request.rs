@@ -15,11 +15,12 @@ use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::error::BodyError;
+use crate::header_map_pool;
 
 /// A request on its way to a handler.
 #[derive(Debug)]
 pub struct Request {
-    head: Parts,
+    head: Head,
     body: Body,
     params: PathParams,
     peer: Peer,
@@ -38,7 +39,7 @@ impl Request {
 
     pub(crate) fn from_parts(head: Parts, body: Body, peer: Peer, id: Option<HeaderValue>) -> Self {
         Self {
-            head,
+            head: Head(head),
             body,
             params: PathParams::default(),
             peer,
@@ -48,47 +49,47 @@ impl Request {
 
     /// Method.
     pub fn method(&self) -> &Method {
-        &self.head.method
+        &self.head.0.method
     }
 
     /// Target as it was sent.
     pub fn uri(&self) -> &Uri {
-        &self.head.uri
+        &self.head.0.uri
     }
 
     /// Path as it was sent, percent-encoded.
     pub fn path(&self) -> &str {
-        self.head.uri.path()
+        self.head.0.uri.path()
     }
 
     /// Query as it was sent, without the `?`.
     pub fn query(&self) -> Option<&str> {
-        self.head.uri.query()
+        self.head.0.uri.query()
     }
 
     /// Protocol version.
     pub fn version(&self) -> Version {
-        self.head.version
+        self.head.0.version
     }
 
     /// Headers.
     pub fn headers(&self) -> &HeaderMap {
-        &self.head.headers
+        &self.head.0.headers
     }
 
     /// Headers, for middleware that rewrites them.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
-        &mut self.head.headers
+        &mut self.head.0.headers
     }
 
     /// Typed values that middleware attached.
     pub fn extensions(&self) -> &Extensions {
-        &self.head.extensions
+        &self.head.0.extensions
     }
 
     /// Typed values, to attach.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.head.extensions
+        &mut self.head.0.extensions
     }
 
     /// Path parameter by name, percent-decoded.
@@ -144,6 +145,16 @@ impl Request {
 
     pub(crate) fn set_params(&mut self, params: PathParams) {
         self.params = params;
+    }
+}
+
+/// A request head that leaves its header map to the response.
+#[derive(Debug)]
+struct Head(Parts);
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        header_map_pool::put(std::mem::take(&mut self.0.headers));
     }
 }
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::body::Body;
 use crate::error::BodyError;
+use crate::header_map_pool;
 use crate::problem::Problem;
 
 /// `application/json`
@@ -61,7 +62,9 @@ impl Response {
     /// 200 with a body of the given media type.
     pub fn with_content(content_type: HeaderValue, body: Body) -> Self {
         let mut response = http::Response::new(body);
-        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        let mut headers = header_map_pool::take();
+        headers.insert(CONTENT_TYPE, content_type);
+        *response.headers_mut() = headers;
         Self(response)
     }
 

@@ -5,7 +5,6 @@
 //!                         └─(size 0)─▶ Trailer ─▶ end
 //! ```
 
-use http::StatusCode;
 use memchr::memchr;
 
 use super::{GateLimits, Refusal, field};
@@ -156,10 +155,10 @@ impl Chunked {
         };
         self.trailer_bytes += taken;
         if self.trailer_bytes > limits.header_bytes {
-            return Err(Refusal::new(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            return Err(Refusal::limit(
                 Reject::HeaderBytes,
-                "the trailers are larger than server.limits.header",
+                "server.limits.header",
+                limits.header_bytes,
             ));
         }
         self.trailer.extend_from_slice(&input[..taken]);
@@ -174,10 +173,10 @@ impl Chunked {
         }
         self.trailer_lines += 1;
         if self.trailer_lines > limits.headers {
-            return Err(Refusal::new(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            return Err(Refusal::limit(
                 Reject::HeaderCount,
-                "the request has more trailers than server.limits.headers",
+                "server.limits.headers",
+                limits.headers,
             ));
         }
         field::split(line)?;

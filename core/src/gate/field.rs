@@ -116,6 +116,17 @@ pub(super) struct Fields {
     saw_host: bool,
     content_length: Option<u64>,
     chunked: bool,
+    persistence: Persistence,
+}
+
+/// What `Connection` said of the time after this message.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Persistence {
+    #[default]
+    Unsaid,
+    KeepAlive,
+    /// Wins over `keep-alive`, whatever the order.
+    Close,
 }
 
 impl Fields {
@@ -123,21 +134,34 @@ impl Fields {
     pub(super) fn check(&mut self, line: &[u8], max_headers: usize) -> Result<(), Refusal> {
         self.count += 1;
         if self.count > max_headers {
-            return Err(Refusal::new(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            return Err(Refusal::limit(
                 Reject::HeaderCount,
-                "the request has more headers than server.limits.headers",
+                "server.limits.headers",
+                max_headers,
             ));
         }
         let (name, value) = split(line)?;
-        // The lengths of the four names that matter differ, which spares the
+        // The lengths of the five names that matter differ, which spares the
         // comparison for almost every other header.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.connection(value);
+                Ok(())
+            }
             6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value),
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether no other message follows this one (RFC 9112 §9.3).
+    pub(super) const fn is_last(&self) -> bool {
+        match (self.version, self.persistence) {
+            (_, Persistence::Close) => true,
+            (Version::Http10, Persistence::Unsaid) => true,
+            (Version::Http11, Persistence::Unsaid) | (_, Persistence::KeepAlive) => false,
         }
     }
 
@@ -153,6 +177,18 @@ impl Fields {
             (Some(length), false) => Ok(Framing::Fixed(length)),
             (None, true) => Ok(Framing::Chunked),
             (None, false) => Ok(Framing::None),
+        }
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|&byte| byte == b',').map(trim_whitespace) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.persistence = Persistence::Close;
+            } else if option.eq_ignore_ascii_case(b"keep-alive")
+                && self.persistence == Persistence::Unsaid
+            {
+                self.persistence = Persistence::KeepAlive;
+            }
         }
     }
 

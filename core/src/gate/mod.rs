@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! Head ──▶ Fixed(n) ──▶ Head        Head ──▶ Chunked ──▶ Head
-//!   any ──▶ Refused
+//!   any ──▶ Refused    (a rule was broken)
+//!   any ──▶ Ended      (the last message of the connection is complete)
 //! ```
 
 mod chunked;
@@ -34,6 +35,8 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) reject: Reject,
     pub(crate) detail: &'static str,
+    /// The limit that was exceeded: configuration key and value.
+    limit: Option<(&'static str, u64)>,
     /// Whether the head had been admitted, so that a handler answers.
     pub(crate) in_body: bool,
 }
@@ -44,6 +47,7 @@ impl Refusal {
             status: StatusCode::BAD_REQUEST,
             reject: Reject::BadRequest,
             detail,
+            limit: None,
             in_body: false,
         }
     }
@@ -53,12 +57,39 @@ impl Refusal {
             status,
             reject,
             detail,
+            limit: None,
+            in_body: false,
+        }
+    }
+
+    /// Too many bytes or lines: 431, except for the request line.
+    const fn limit(reject: Reject, key: &'static str, value: usize) -> Self {
+        let (status, detail) = match reject {
+            Reject::RequestLine => (StatusCode::URI_TOO_LONG, "the request line is too long"),
+            Reject::HeaderCount => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "there are too many header or trailer lines",
+            ),
+            _ => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "the request head or the trailers are too large",
+            ),
+        };
+        Self {
+            status,
+            reject,
+            detail,
+            limit: Some((key, value as u64)),
             in_body: false,
         }
     }
 
     pub(crate) fn problem(self) -> Problem {
-        Problem::new(self.status).with_detail(self.detail)
+        let problem = Problem::new(self.status).with_detail(self.detail);
+        match self.limit {
+            Some((key, value)) => problem.with_limit(key, value),
+            None => problem,
+        }
     }
 }
 
@@ -87,6 +118,7 @@ enum State {
     Fixed(u64),
     Chunked(Chunked),
     Refused(Refusal),
+    Ended,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +145,9 @@ enum Framing {
 pub(crate) struct Gate {
     limits: GateLimits,
     state: State,
+    /// Whether the message being read is the connection's last.
+    is_last: bool,
+    num_complete: u64,
 }
 
 /// What the gate is waiting for, which decides the deadline that applies.
@@ -124,7 +159,7 @@ pub(crate) enum Expecting {
     HeadRest,
     /// More of a body.
     Body,
-    /// Nothing: a rule was broken.
+    /// Nothing: a rule was broken, or the last message is complete.
     Nothing,
 }
 
@@ -133,7 +168,19 @@ impl Gate {
         Self {
             limits,
             state: State::Head(Head::default()),
+            is_last: false,
+            num_complete: 0,
         }
+    }
+
+    /// Ends a message.
+    fn complete(&mut self) {
+        self.num_complete += 1;
+        self.state = if self.is_last {
+            State::Ended
+        } else {
+            State::Head(Head::default())
+        };
     }
 
     /// Checks `input` and returns how many of its first bytes are admitted.
@@ -147,11 +194,12 @@ impl Gate {
             let step = match &mut self.state {
                 State::Head(head) => match head.advance(rest, self.limits) {
                     Ok(Some((length, framing))) => {
-                        self.state = match framing {
-                            Framing::None | Framing::Fixed(0) => State::Head(Head::default()),
-                            Framing::Fixed(length) => State::Fixed(length),
-                            Framing::Chunked => State::Chunked(Chunked::default()),
-                        };
+                        self.is_last = head.fields.is_last();
+                        match framing {
+                            Framing::None | Framing::Fixed(0) => self.complete(),
+                            Framing::Fixed(length) => self.state = State::Fixed(length),
+                            Framing::Chunked => self.state = State::Chunked(Chunked::default()),
+                        }
                         Ok(length)
                     }
                     Ok(None) => return admitted,
@@ -161,14 +209,14 @@ impl Gate {
                     let taken = (*remaining).min(rest.len() as u64);
                     *remaining -= taken;
                     if *remaining == 0 {
-                        self.state = State::Head(Head::default());
+                        self.complete();
                     }
                     Ok(taken as usize)
                 }
                 State::Chunked(chunked) => match chunked.advance(rest, self.limits) {
                     Ok(step) => {
                         if step.finished {
-                            self.state = State::Head(Head::default());
+                            self.complete();
                         }
                         Ok(step.length)
                     }
@@ -177,7 +225,7 @@ impl Gate {
                         ..refusal
                     }),
                 },
-                State::Refused(_) => return admitted,
+                State::Refused(_) | State::Ended => return admitted,
             };
             match step {
                 Ok(length) => admitted += length,
@@ -198,9 +246,14 @@ impl Gate {
         }
     }
 
-    /// Whether the last admitted byte is inside a body.
-    pub(crate) fn is_in_body(&self) -> bool {
-        matches!(self.state, State::Fixed(_) | State::Chunked(_))
+    /// Number of messages that have been admitted to their last byte.
+    pub(crate) const fn num_complete(&self) -> u64 {
+        self.num_complete
+    }
+
+    /// Whether nothing more will be admitted.
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Refused(_) | State::Ended)
     }
 
     /// What the next byte would belong to, given the unadmitted bytes.
@@ -209,7 +262,7 @@ impl Gate {
             State::Head(head) if unadmitted == 0 && head.checked == 0 => Expecting::Request,
             State::Head(_) => Expecting::HeadRest,
             State::Fixed(_) | State::Chunked(_) => Expecting::Body,
-            State::Refused(_) => Expecting::Nothing,
+            State::Refused(_) | State::Ended => Expecting::Nothing,
         }
     }
 }
@@ -225,11 +278,13 @@ impl Head {
             let rest = &input[self.checked..];
             let Some(index) = memchr(b'\n', &rest[self.scanned..]) else {
                 self.scanned = rest.len();
-                self.check_sizes(self.checked + rest.len(), rest.len(), limits)?;
+                // The last byte may be the CR of the line's end.
+                let line = rest.len().saturating_sub(1);
+                self.check_sizes(self.checked + rest.len(), line, limits)?;
                 return Ok(None);
             };
             let end = self.scanned + index;
-            self.check_sizes(self.checked + end + 1, end, limits)?;
+            self.check_sizes(self.checked + end + 1, end.saturating_sub(1), limits)?;
             let Some(line) = rest[..end].strip_suffix(b"\r") else {
                 return Err(Refusal::bad_request("a line ends in LF without CR"));
             };
@@ -252,17 +307,17 @@ impl Head {
 
     fn check_sizes(&self, total: usize, line: usize, limits: GateLimits) -> Result<(), Refusal> {
         if !self.saw_request_line && line > limits.request_line_bytes {
-            return Err(Refusal::new(
-                StatusCode::URI_TOO_LONG,
+            return Err(Refusal::limit(
                 Reject::RequestLine,
-                "the request line is longer than server.limits.request_line",
+                "server.limits.request_line",
+                limits.request_line_bytes,
             ));
         }
         if total > limits.header_bytes {
-            return Err(Refusal::new(
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            return Err(Refusal::limit(
                 Reject::HeaderBytes,
-                "the request head is larger than server.limits.header",
+                "server.limits.header",
+                limits.header_bytes,
             ));
         }
         Ok(())

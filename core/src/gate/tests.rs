@@ -46,6 +46,7 @@ fn chunked(body: &str) -> String {
 fn valid_messages_pass_whole() {
     check(format!("{GET}\r\n"), None);
     check("GET / HTTP/1.0\r\n\r\n", None);
+    check("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", None);
     check("\r\n\r\nGET / HTTP/1.1\r\nhOsT:a\r\n\r\n", None);
     check(format!("{GET}X:\r\nY: \t b \t\r\nZ: \u{e9}\r\n\r\n"), None);
     check("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", None);
@@ -226,6 +227,26 @@ fn nothing_after_a_refusal_is_admitted() {
     let (admitted, status) = run(smuggle.as_bytes(), smuggle.len());
     assert_eq!(status, Some(400));
     assert_eq!(admitted, format!("{GET}\r\n").as_bytes());
+}
+
+#[test]
+fn nothing_after_the_last_message_is_looked_at() {
+    for head in [
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ] {
+        let input = format!("{head}junk\r\n\r\n");
+        let (admitted, status) = run(input.as_bytes(), input.len());
+        assert_eq!(status, None);
+        assert_eq!(admitted, head.as_bytes());
+    }
+}
+
+#[test]
+fn a_request_line_may_have_exactly_its_limit() {
+    let line = |length: usize| format!("GET /{} HTTP/1.1", "a".repeat(length - 14));
+    check(format!("{}\r\nHost: a\r\n\r\n", line(8192)), None);
+    check(format!("{}\r\nHost: a\r\n\r\n", line(8193)), Some(414));
 }
 
 #[test]

@@ -81,8 +81,10 @@ pub(super) struct Connection {
     pub(super) stream_progress: Cell<Instant>,
     /// The framing rule that the peer broke.
     pub(super) refusal: Cell<Option<Refusal>>,
-    /// Whether the request body has not come to its end.
-    pub(super) in_body: Cell<bool>,
+    /// HTTP/1.1 messages that have been read to their last byte.
+    pub(super) num_complete: Cell<u64>,
+    /// Exchanges that have begun.
+    pub(super) num_exchanges: Cell<u64>,
     /// Whether a request body missed its deadline.
     pub(super) body_stalled: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -105,7 +107,8 @@ impl Connection {
             blocked_streams: Cell::new(0),
             stream_progress: Cell::new(accepted),
             refusal: Cell::new(None),
-            in_body: Cell::new(false),
+            num_complete: Cell::new(0),
+            num_exchanges: Cell::new(0),
             body_stalled: Cell::new(false),
             waker: RefCell::new(None),
         })
@@ -331,8 +334,10 @@ async fn serve_h1<S: Transport>(
             if let Some(refusal) = refusal {
                 connection.count(refusal.reject);
             }
+            // A request before the refused one may have ended the connection.
+            let all_answered = connection.num_complete.get() == connection.num_exchanges.get();
             let problem = refusal
-                .filter(|refusal| !refusal.in_body)
+                .filter(|refusal| !refusal.in_body && all_answered)
                 .map(Refusal::problem);
             farewell(stream, problem).await;
         }

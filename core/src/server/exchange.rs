@@ -26,6 +26,7 @@ use tokio::time::Sleep;
 use super::connection::Connection;
 use super::lane::{App, Lane};
 use crate::body::Body;
+use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::limits::Reject;
@@ -41,10 +42,19 @@ pub(super) async fn exchange(
     request: http::Request<Incoming>,
 ) -> Result<http::Response<Body>, Infallible> {
     connection.used.set(true);
+    let index = connection.num_exchanges.get();
+    connection.num_exchanges.set(index + 1);
     let lane = &*connection.lane;
     let app = &*lane.app;
-    let (head, incoming) = request.into_parts();
-    let mut record = Record::start(lane, &head);
+    let (mut head, incoming) = request.into_parts();
+    if let Some(authority) = head.uri.authority()
+        && !connection.is_h2.get()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        // RFC 9112 §3.2.2: a target in absolute form overrides Host.
+        head.headers.insert(HOST, host);
+    }
+    let mut record = Record::start(lane, &head, index);
     let matched = Cell::new(RouteId::UNMATCHED);
 
     let response = if let Some(response) = answer_early(app, &head) {
@@ -129,7 +139,7 @@ fn poll_guarded(
     lane.metrics().rejected(Reject::RequestTimeout);
     Poll::Ready(
         Problem::new(StatusCode::GATEWAY_TIMEOUT)
-            .with_detail("the handler did not answer within server.limits.request_timeout")
+            .with_detail("the handler did not answer within server.limits.timeout_request")
             .into_response(),
     )
 }
@@ -199,6 +209,8 @@ fn check_h2_head(head: &Parts) -> Result<(), &'static str> {
 /// What is kept of a request for the moment its response is ready.
 struct Record<'a> {
     lane: &'a Lane,
+    /// Number of the request on its connection, from 0.
+    index: u64,
     started: Instant,
     method: Method,
     request_id: Option<HeaderValue>,
@@ -217,11 +229,12 @@ struct LogFields {
 }
 
 impl<'a> Record<'a> {
-    fn start(lane: &'a Lane, head: &Parts) -> Self {
+    fn start(lane: &'a Lane, head: &Parts, index: u64) -> Self {
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
         Self {
             lane,
+            index,
             started: Instant::now(),
             method: head.method.clone(),
             request_id: builtins
@@ -254,7 +267,7 @@ impl<'a> Record<'a> {
     ) -> http::Response<Body> {
         let lane = self.lane;
         let builtins = &lane.app.builtins;
-        let mut response = settle(connection, response).into_http();
+        let mut response = self.settle(connection, response).into_http();
         let status = response.status();
         if let Some(id) = &self.request_id {
             RequestId::apply(id.clone(), response.headers_mut());
@@ -294,6 +307,41 @@ impl<'a> Record<'a> {
         }
         response
     }
+
+    /// Makes the framing of `response` right, whatever the handler set.
+    fn settle(&self, connection: &Connection, mut response: Response) -> Response {
+        let status = response.status();
+        if connection.body_stalled.get() && status == StatusCode::BAD_REQUEST {
+            response = Problem::from(&BodyError::Stalled).into_response();
+        } else if status.is_informational() {
+            response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
+        } else if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
+            response = response.with_body(Body::empty());
+            remove_framing(response.headers_mut());
+        } else if let Some(length) = response.body().size_hint().exact() {
+            // hyper writes the length of a body that it knows; a different one
+            // from the handler would put the connection out of step.
+            remove_framing(response.headers_mut());
+            if connection.is_h2.get() && self.method == Method::HEAD {
+                // On HTTP/2 hyper sends the body of an answer to HEAD too.
+                response = response
+                    .with_body(Body::empty())
+                    .with_header(CONTENT_LENGTH, length.into());
+            }
+        } else if connection.is_h2.get() && self.method == Method::HEAD {
+            response = response.with_body(Body::empty());
+        }
+        // An answer that overtakes its request's body ends the connection:
+        // what is left of the body cannot be waited for.
+        let overtakes = connection.num_complete.get() <= self.index;
+        let ends = overtakes || connection.lane.draining_since.get().is_some();
+        if ends && !connection.is_h2.get() {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
 }
 
 impl Drop for Record<'_> {
@@ -302,32 +350,6 @@ impl Drop for Record<'_> {
             self.lane.metrics().request_abandoned();
         }
     }
-}
-
-/// Makes the framing of `response` right, whatever the handler set.
-fn settle(connection: &Connection, mut response: Response) -> Response {
-    let status = response.status();
-    if connection.body_stalled.get() && status == StatusCode::BAD_REQUEST {
-        response = Problem::from(&crate::error::BodyError::Stalled).into_response();
-    } else if status.is_informational() {
-        response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
-    } else if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
-        response = response.with_body(Body::empty());
-        remove_framing(response.headers_mut());
-    } else if response.body().size_hint().exact().is_some() {
-        // hyper writes the length of a body that it knows; a different one
-        // from the handler would put the connection out of step.
-        remove_framing(response.headers_mut());
-    }
-    // An answer that overtakes its request's body ends the connection: what is
-    // left of the body cannot be told from a next request in time.
-    let ends = connection.lane.draining_since.get().is_some() || connection.in_body.get();
-    if ends && !connection.is_h2.get() {
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 fn remove_framing(headers: &mut HeaderMap) {

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::future::{Future as _, poll_fn};
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
@@ -23,7 +25,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Protocol, close_with, discard, serve};
-use super::listener::LaneListener;
+use super::listener::{LaneListener, LaneSocket};
 use super::stream::Transport;
 use super::{Observer, Phase, ServerEvent};
 use crate::handler::FutureSlot;
@@ -40,6 +42,8 @@ const SCRATCH_BYTES: usize = 32 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Shortest time between two reports of failed accepts.
 const ACCEPT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// How long connections are still accepted after a stop signal.
+const LAST_CALL: Duration = Duration::from_millis(50);
 /// Connections over the limit that a lane answers at the same time; further
 /// ones are closed unanswered.
 const MAX_REFUSALS: usize = 64;
@@ -157,13 +161,11 @@ impl Lane {
         // Counts as open: a drain waits for the backlog too.
         let _open = OpenGuard::new(&self);
         let mut reserve = File::open("/dev/null").ok();
-        let mut draining = false;
         loop {
             let next = {
                 let mut changed = pin!(phase.changed());
                 poll_fn(|cx| match listener.poll_accept(cx) {
                     Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                    Poll::Pending if draining => Poll::Ready(None),
                     Poll::Pending => changed.as_mut().poll(cx).map(|_| None),
                 })
                 .await
@@ -171,10 +173,21 @@ impl Lane {
             match next {
                 Some(Ok(accepted)) => self.admit(accepted),
                 Some(Err(error)) => self.accept_failed(&listener, &mut reserve, &error).await,
-                None if draining => return,
-                None => draining = true,
+                None => break,
             }
         }
+        // Clients that were on their way when the signal came are let in, then
+        // the backlog itself is asked: the runtime's readiness may be stale.
+        let last_call = Instant::now() + LAST_CALL;
+        while let Ok(accepted) =
+            timeout_at(last_call.into(), poll_fn(|cx| listener.poll_accept(cx))).await
+        {
+            match accepted {
+                Ok(accepted) => self.admit(accepted),
+                Err(error) => self.accept_failed(&listener, &mut reserve, &error).await,
+            }
+        }
+        listener.close(|accepted| self.admit(accepted));
     }
 
     /// Starts serving an accepted socket, or refuses it.
@@ -367,9 +380,24 @@ impl Drop for Slot {
 
 /// A listening socket in the lane's runtime.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(super) struct Listener {
+    socket: Socket,
+    is_inherited: bool,
+}
+
+#[derive(Debug)]
+enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// Makes the kernel take no more than one further connection.
+///
+/// A client that comes now is refused by the kernel, or tries again, instead
+/// of waiting in a backlog that is about to be dropped.
+fn shrink_backlog(listener: &impl AsFd) {
+    // Failing only leaves the window as it was.
+    drop(SockRef::from(listener).listen(0));
 }
 
 /// A connection that has been accepted.
@@ -382,18 +410,58 @@ enum Accepted {
 impl Listener {
     /// Registers a bound socket with the current thread's runtime.
     pub(super) fn register(listener: LaneListener) -> io::Result<Self> {
-        Ok(match listener {
-            LaneListener::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
-            LaneListener::Unix(listener) => Self::Unix(UnixListener::from_std(listener)?),
+        Ok(Self {
+            socket: match listener.socket {
+                LaneSocket::Tcp(socket) => Socket::Tcp(TcpListener::from_std(socket)?),
+                LaneSocket::Unix(socket) => Socket::Unix(UnixListener::from_std(socket)?),
+            },
+            is_inherited: listener.is_inherited,
         })
     }
 
+    /// Accepts what the backlog still holds, then closes the socket.
+    ///
+    /// An inherited socket's backlog stays for the others that have it.
+    fn close(self, mut admit: impl FnMut(Accepted)) {
+        if self.is_inherited {
+            return;
+        }
+        match self.socket {
+            Socket::Tcp(listener) => {
+                let Ok(listener) = listener.into_std() else {
+                    return;
+                };
+                shrink_backlog(&listener);
+                while let Ok((stream, address)) = listener.accept() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && let Ok(stream) = TcpStream::from_std(stream)
+                    {
+                        admit(Accepted::Tcp(stream, Peer::Tcp(address)));
+                    }
+                }
+            }
+            Socket::Unix(listener) => {
+                let Ok(listener) = listener.into_std() else {
+                    return;
+                };
+                shrink_backlog(&listener);
+                while let Ok((stream, _)) = listener.accept() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && let Ok(stream) = UnixStream::from_std(stream)
+                    {
+                        admit(Accepted::Unix(stream));
+                    }
+                }
+            }
+        }
+    }
+
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-        match self {
-            Self::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
+        match &self.socket {
+            Socket::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
                 accepted.map(|(stream, address)| Accepted::Tcp(stream, Peer::Tcp(address)))
             }),
-            Self::Unix(listener) => listener
+            Socket::Unix(listener) => listener
                 .poll_accept(cx)
                 .map(|accepted| accepted.map(|(stream, _)| Accepted::Unix(stream))),
         }

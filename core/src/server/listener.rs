@@ -65,7 +65,14 @@ impl fmt::Display for BoundAddress {
 
 /// A bound listening socket of one lane.
 #[derive(Debug)]
-pub(super) enum LaneListener {
+pub(super) struct LaneListener {
+    pub(super) socket: LaneSocket,
+    /// Whether other processes may go on with the socket after us.
+    pub(super) is_inherited: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum LaneSocket {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
 }
@@ -132,7 +139,10 @@ fn bind_tcp(address: SocketAddr, num_lanes: usize, backlog: i32, tls: bool) -> i
             socket.set_reuse_port(true)?;
             socket.bind(&address.into())?;
             socket.listen(backlog)?;
-            Ok(LaneListener::Tcp(socket.into()))
+            Ok(LaneListener {
+                socket: LaneSocket::Tcp(socket.into()),
+                is_inherited: false,
+            })
         })
         .collect::<io::Result<Vec<_>>>()?;
     Ok(Bound {
@@ -171,7 +181,7 @@ fn bind_unix(path: &Path, mode: u32, num_lanes: usize, backlog: i32) -> Result<B
     socket.listen(backlog).map_err(error)?;
     Ok(Bound {
         address: BoundAddress::Unix(path.to_owned()),
-        lanes: share(socket, num_lanes).map_err(error)?,
+        lanes: share(socket, num_lanes, false).map_err(error)?,
         unlink: Some(path.to_owned()),
     })
 }
@@ -235,20 +245,21 @@ fn inherit(fd: RawFd, num_lanes: usize, tls: bool) -> Result<Bound, Error> {
     };
     Ok(Bound {
         address,
-        lanes: share(socket, num_lanes).map_err(error)?,
+        lanes: share(socket, num_lanes, true).map_err(error)?,
         unlink: None,
     })
 }
 
 /// One descriptor of the same socket for each lane.
-fn share(socket: Socket, num_lanes: usize) -> io::Result<Vec<LaneListener>> {
+fn share(socket: Socket, num_lanes: usize, is_inherited: bool) -> io::Result<Vec<LaneListener>> {
     let is_unix = socket.local_addr()?.domain() == Domain::UNIX;
-    let wrap = |fd: OwnedFd| {
-        if is_unix {
-            LaneListener::Unix(fd.into())
+    let wrap = |fd: OwnedFd| LaneListener {
+        socket: if is_unix {
+            LaneSocket::Unix(fd.into())
         } else {
-            LaneListener::Tcp(fd.into())
-        }
+            LaneSocket::Tcp(fd.into())
+        },
+        is_inherited,
     };
     let mut lanes = (1..num_lanes)
         .map(|_| socket.as_fd().try_clone_to_owned().map(wrap))

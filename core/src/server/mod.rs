@@ -234,7 +234,8 @@ impl Server {
     /// # Errors
     /// As [`Self::start`].
     pub fn run(self) -> Result<(), Error> {
-        self.start()?.drain_on_signals().map(drop)
+        let signals = StopSignals::watch()?;
+        self.start()?.drain_on(signals).map(drop)
     }
 
     /// Binds, starts the lanes and returns once all of them serve.
@@ -388,6 +389,25 @@ pub struct Running {
     unlink: Vec<PathBuf>,
 }
 
+/// SIGINT and SIGTERM, caught from [`StopSignals::watch`] on.
+///
+/// Made before the server starts, so that a signal that comes while it starts
+/// is not lost.
+#[derive(Debug)]
+pub struct StopSignals(Signals);
+
+impl StopSignals {
+    /// Takes both signals over from their default, which ends the process.
+    ///
+    /// # Errors
+    /// [`Error::Signals`] when the system does not let us.
+    pub fn watch() -> Result<Self, Error> {
+        Signals::new([SIGINT, SIGTERM])
+            .map(Self)
+            .map_err(|source| Error::Signals { source })
+    }
+}
+
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrainReport {
@@ -464,13 +484,13 @@ impl Running {
         }
     }
 
-    /// Waits for SIGINT or SIGTERM, then drains; a second signal ends at once.
+    /// Waits for a stop signal, then drains; a second signal ends at once.
     ///
     /// # Errors
-    /// [`Error::Lane`] when the signals cannot be watched.
-    pub fn drain_on_signals(mut self) -> Result<DrainReport, Error> {
-        let error = |source| Error::Lane { lane: 0, source };
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(error)?;
+    /// [`Error::Signals`] when the threads that wait cannot be started.
+    pub fn drain_on(mut self, signals: StopSignals) -> Result<DrainReport, Error> {
+        let error = |source| Error::Signals { source };
+        let StopSignals(mut signals) = signals;
         let handle = signals.handle();
         let (notices, received) = mpsc::channel();
         let from_signals = notices.clone();

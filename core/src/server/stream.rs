@@ -122,9 +122,9 @@ impl<S: Transport> GatedStream<S> {
     }
 
     fn note_gate(&mut self, gate: &Gate) {
-        self.connection.in_body.set(gate.is_in_body());
-        if let Some(refusal) = gate.refusal() {
-            self.connection.refusal.set(Some(refusal));
+        self.connection.num_complete.set(gate.num_complete());
+        if gate.is_closed() {
+            self.connection.refusal.set(gate.refusal());
             self.unadmitted = Vec::new();
             self.end = true;
         }

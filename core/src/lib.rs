@@ -33,8 +33,8 @@ pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};
 pub use crate::server::{
-    BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent, StopSignals,
-    TlsFiles, num_inherited,
+    Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
+    StopSignals, TlsFiles, num_inherited,
 };
 
 pub use bytes::Bytes;

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 
@@ -181,23 +182,45 @@ impl fmt::Display for Peer {
 
 /// Path parameters of one matched request.
 ///
-/// Undecoded values are spans into the request path, so that the usual match
-/// allocates nothing.
+/// Values are spans, so that the usual match allocates nothing.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct PathParams(SmallVec<[(&'static str, ParamValue); 4]>);
-
-/// Where a parameter's text is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ParamValue {
-    /// Byte range of the request path, which needs no decoding.
-    Span(u32, u32),
-    /// Percent-decoded text.
-    Decoded(Box<str>),
+pub struct PathParams {
+    names: &'static [&'static str],
+    spans: Spans,
+    /// What the spans are cut from, when it is not the request path.
+    decoded: Option<Box<str>>,
 }
 
+/// Byte ranges of parameters, in pattern order.
+pub(crate) type Spans = SmallVec<[(u32, u32); 4]>;
+
 impl PathParams {
-    pub(crate) fn push(&mut self, name: &'static str, value: ParamValue) {
-        self.0.push((name, value));
+    /// Pairs `names` with the `spans` of the request path.
+    #[inline]
+    pub(crate) fn new(names: &'static [&'static str], spans: Spans) -> Self {
+        Self {
+            names,
+            spans,
+            decoded: None,
+        }
+    }
+
+    /// Percent-decodes the values, which are spans of `canonical` until now.
+    ///
+    /// `canonical` is UTF-8 when decoded, so each of its segments is.
+    pub(crate) fn decode(&mut self, canonical: &str) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let mut text = Vec::with_capacity(canonical.len());
+        for (start, end) in &mut self.spans {
+            let raw = &canonical[*start as usize..*end as usize];
+            *start = text.len() as u32;
+            text.extend(percent_decode_str(raw));
+            *end = text.len() as u32;
+        }
+        let text = String::from_utf8(text).expect("segments are UTF-8");
+        self.decoded = Some(text.into_boxed_str());
     }
 
     /// Value of `name`; `path` is the path that was matched.
@@ -214,14 +237,11 @@ impl PathParams {
     /// # Panics
     /// When `path` is another path.
     pub fn iter<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> {
-        self.0.iter().map(|(name, value)| {
-            let text = match value {
-                ParamValue::Span(start, end) => path
-                    .get(*start as usize..*end as usize)
-                    .expect("spans were cut from this path"),
-                ParamValue::Decoded(text) => text,
-            };
-            (*name, text)
+        let text = self.decoded.as_deref().unwrap_or(path);
+        let names = self.names.iter().copied();
+        names.zip(&self.spans).map(move |(name, (start, end))| {
+            let value = text.get(*start as usize..*end as usize);
+            (name, value.expect("spans were cut from this path"))
         })
     }
 }

@@ -165,10 +165,7 @@ impl Chunked {
         if !complete {
             return Ok((taken, false));
         }
-        let Some(line) = self.trailer.strip_suffix(b"\r\n") else {
-            return Err(Refusal::bad_request("a trailer line ends in LF without CR"));
-        };
-        if line.is_empty() {
+        if self.trailer == b"\r\n" {
             return Ok((taken, true));
         }
         self.trailer_lines += 1;
@@ -179,7 +176,7 @@ impl Chunked {
                 limits.headers,
             ));
         }
-        field::split(line)?;
+        field::read(&self.trailer)?;
         self.trailer.clear();
         Ok((taken, false))
     }

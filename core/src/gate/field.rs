@@ -6,7 +6,7 @@
 use http::StatusCode;
 
 use super::host::is_valid_host;
-use super::{Framing, Refusal};
+use super::{Framing, Refusal, unexpected};
 use crate::limits::Reject;
 
 /// `token` characters of RFC 9110 §5.6.2.
@@ -61,36 +61,59 @@ static IS_TARGET: [bool; 256] = {
     table
 };
 
-pub(super) fn is_target(text: &[u8]) -> bool {
-    text.iter().all(|&byte| IS_TARGET[usize::from(byte)])
+/// Length of the request target that `text` begins with.
+pub(super) fn target_length(text: &[u8]) -> usize {
+    prefix_length(text, &IS_TARGET)
 }
 
-pub(super) fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && text.iter().all(|&byte| IS_TOKEN[usize::from(byte)])
+/// Length of the token that `text` begins with.
+pub(super) fn token_length(text: &[u8]) -> usize {
+    prefix_length(text, &IS_TOKEN)
 }
 
 pub(super) fn is_field_value(text: &[u8]) -> bool {
-    text.iter().all(|&byte| IS_VALUE[usize::from(byte)])
+    prefix_length(text, &IS_VALUE) == text.len()
 }
 
-/// Splits a field line into name and trimmed value, checking both.
-pub(super) fn split(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
-    if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(Refusal::bad_request("a header line is folded"));
+fn prefix_length(text: &[u8], table: &[bool; 256]) -> usize {
+    text.iter()
+        .position(|&byte| !table[usize::from(byte)])
+        .unwrap_or(text.len())
+}
+
+/// A field line: name and trimmed value, and its length with CRLF.
+pub(super) struct Line<'a> {
+    name: &'a [u8],
+    value: &'a [u8],
+    pub(super) length: usize,
+}
+
+/// Reads the field line that `lines` begins with; `lines` ends in LF.
+pub(super) fn read(lines: &[u8]) -> Result<Line<'_>, Refusal> {
+    let colon = token_length(lines);
+    match (colon, lines.get(colon)) {
+        (0, Some(b' ' | b'\t')) => return Err(Refusal::bad_request("a header line is folded")),
+        (1.., Some(b':')) => {}
+        (_, byte) => {
+            return Err(unexpected(
+                byte,
+                "a header name is not a token before a colon",
+            ));
+        }
     }
-    let Some(colon) = line.iter().position(|&byte| !IS_TOKEN[usize::from(byte)]) else {
-        return Err(Refusal::bad_request("a header line has no colon"));
-    };
-    if colon == 0 || line[colon] != b':' {
-        return Err(Refusal::bad_request("a header name is not a token"));
-    }
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if !is_field_value(value) {
-        return Err(Refusal::bad_request(
+    let value_start = colon + 1;
+    let value_end = value_start + prefix_length(&lines[value_start..], &IS_VALUE);
+    match lines.get(value_end..value_end + 2) {
+        Some(b"\r\n") => Ok(Line {
+            name: &lines[..colon],
+            value: trim_whitespace(&lines[value_start..value_end]),
+            length: value_end + 2,
+        }),
+        _ => Err(unexpected(
+            lines.get(value_end),
             "a header value has a control character",
-        ));
+        )),
     }
-    Ok((name, trim_whitespace(value)))
 }
 
 /// Removes optional white space (SP, HTAB) from both ends.
@@ -130,8 +153,8 @@ enum Persistence {
 }
 
 impl Fields {
-    /// Checks one field line without its CRLF.
-    pub(super) fn check(&mut self, line: &[u8], max_headers: usize) -> Result<(), Refusal> {
+    /// Checks the field line that `lines` begins with; its length with CRLF.
+    pub(super) fn check(&mut self, lines: &[u8], max_headers: usize) -> Result<usize, Refusal> {
         self.count += 1;
         if self.count > max_headers {
             return Err(Refusal::limit(
@@ -140,20 +163,26 @@ impl Fields {
                 max_headers,
             ));
         }
-        let (name, value) = split(line)?;
+        let Line {
+            name,
+            value,
+            length,
+        } = read(lines)?;
         // The lengths of the five names that matter differ, which spares the
         // comparison for almost every other header.
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value),
-            10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.connection(value);
-                Ok(())
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
+            10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
+            6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value)?,
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                self.content_length(value)?;
             }
-            6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value),
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value),
-            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value),
-            _ => Ok(()),
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                self.transfer_encoding(value)?;
+            }
+            _ => {}
         }
+        Ok(length)
     }
 
     /// Whether no other message follows this one (RFC 9112 §9.3).

@@ -18,7 +18,7 @@ mod host;
 mod request_line;
 
 use http::StatusCode;
-use memchr::memchr;
+use memchr::memrchr;
 
 use self::chunked::Chunked;
 use self::field::Fields;
@@ -130,6 +130,14 @@ struct Head {
     empty_lines: u8,
     saw_request_line: bool,
     fields: Fields,
+}
+
+/// The refusal of a line that stopped being valid at `byte`.
+const fn unexpected(byte: Option<&u8>, detail: &'static str) -> Refusal {
+    match byte {
+        Some(b'\n') => Refusal::bad_request("a line ends in LF without CR"),
+        _ => Refusal::bad_request(detail),
+    }
 }
 
 /// How the body of an admitted head is delimited.
@@ -274,35 +282,38 @@ impl Head {
         input: &[u8],
         limits: GateLimits,
     ) -> Result<Option<(usize, Framing)>, Refusal> {
-        loop {
-            let rest = &input[self.checked..];
-            let Some(index) = memchr(b'\n', &rest[self.scanned..]) else {
-                self.scanned = rest.len();
-                // The last byte may be the CR of the line's end.
-                let line = rest.len().saturating_sub(1);
-                self.check_sizes(self.checked + rest.len(), line, limits)?;
-                return Ok(None);
-            };
-            let end = self.scanned + index;
-            self.check_sizes(self.checked + end + 1, end.saturating_sub(1), limits)?;
-            let Some(line) = rest[..end].strip_suffix(b"\r") else {
-                return Err(Refusal::bad_request("a line ends in LF without CR"));
-            };
-            self.checked += end + 1;
-            self.scanned = 0;
-            if !self.saw_request_line {
-                if line.is_empty() && self.empty_lines < MAX_LEADING_EMPTY_LINES {
-                    self.empty_lines += 1;
-                    continue;
-                }
-                request_line::check(line, &mut self.fields)?;
-                self.saw_request_line = true;
-            } else if line.is_empty() {
-                return Ok(Some((self.checked, self.fields.finish()?)));
+        // Up to the last LF all lines are complete; so each is read in one pass
+        // that stops by itself, and no byte of a line that drips in is read twice.
+        let complete = match memrchr(b'\n', &input[self.checked + self.scanned..]) {
+            Some(index) => self.checked + self.scanned + index + 1,
+            None => self.checked,
+        };
+        while self.checked < complete {
+            let lines = &input[self.checked..complete];
+            let ends_here = lines.starts_with(b"\r\n");
+            let length = if ends_here {
+                2
+            } else if self.saw_request_line {
+                self.fields.check(lines, limits.headers)?
             } else {
-                self.fields.check(line, limits.headers)?;
+                request_line::check(lines, &mut self.fields)?
+            };
+            self.check_sizes(self.checked + length, length - 2, limits)?;
+            self.checked += length;
+            self.scanned = 0;
+            match (ends_here, self.saw_request_line) {
+                (true, true) => return Ok(Some((self.checked, self.fields.finish()?))),
+                (true, false) if self.empty_lines == MAX_LEADING_EMPTY_LINES => {
+                    return Err(Refusal::bad_request("the request line is empty"));
+                }
+                (true, false) => self.empty_lines += 1,
+                (false, _) => self.saw_request_line = true,
             }
         }
+        self.scanned = input.len() - self.checked;
+        // The last byte may be the CR of the line's end.
+        self.check_sizes(input.len(), self.scanned.saturating_sub(1), limits)?;
+        Ok(None)
     }
 
     fn check_sizes(&self, total: usize, line: usize, limits: GateLimits) -> Result<(), Refusal> {

@@ -1,29 +1,74 @@
 //! Request line: `method SP request-target SP HTTP-version` (RFC 9112 §3).
 
 use http::StatusCode;
-use memchr::memchr;
 
-use super::Refusal;
-use super::field::{Fields, Version, is_target, is_token};
+use super::field::{Fields, Version, target_length, token_length};
 use super::host::is_valid_host;
+use super::{Refusal, unexpected};
 use crate::limits::Reject;
 
 /// Longest method; the registered ones end at 17 bytes.
 const MAX_METHOD_BYTES: usize = 32;
+/// `HTTP/1.1`
+const VERSION_BYTES: usize = 8;
 
-/// Checks a request line without its CRLF and notes version and authority.
-pub(super) fn check(line: &[u8], fields: &mut Fields) -> Result<(), Refusal> {
-    let (method, rest) = split_space(line)?;
-    let (target, version) = split_space(rest)?;
-    if method.len() > MAX_METHOD_BYTES || !is_token(method) {
-        return Err(Refusal::bad_request("the method is not a token"));
+/// Checks the request line that `lines` begins with; its length with CRLF.
+///
+/// Notes the version. `lines` ends in LF.
+pub(super) fn check(lines: &[u8], fields: &mut Fields) -> Result<usize, Refusal> {
+    let method = token_length(lines);
+    if method == 0 || method > MAX_METHOD_BYTES || lines.get(method) != Some(&b' ') {
+        return Err(unexpected(lines.get(method), "the method is not a token"));
     }
+    let target_start = method + 1;
+    let target_end = target_start + target_length(&lines[target_start..]);
+    if lines.get(target_end) != Some(&b' ') {
+        return Err(unexpected(
+            lines.get(target_end),
+            "the request target has a byte that is not allowed in a URI",
+        ));
+    }
+    let version = &lines[target_end + 1..];
     fields.version = match version {
-        b"HTTP/1.1" => Version::Http11,
-        b"HTTP/1.0" => Version::Http10,
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            b'1',
+            b'\r',
+            b'\n',
+            ..,
+        ] => Version::Http11,
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            b'0',
+            b'\r',
+            b'\n',
+            ..,
+        ] => Version::Http10,
+        [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            major,
+            b'.',
+            minor,
+            b'\r',
+            b'\n',
+            ..,
+        ] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             return Err(Refusal::new(
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 Reject::BadRequest,
@@ -31,29 +76,19 @@ pub(super) fn check(line: &[u8], fields: &mut Fields) -> Result<(), Refusal> {
             ));
         }
         _ => {
-            return Err(Refusal::bad_request(
+            return Err(unexpected(
+                version.get(VERSION_BYTES),
                 "the request line does not end in an HTTP version",
             ));
         }
     };
-    check_target(method, target)
-}
-
-fn split_space(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
-    memchr(b' ', line)
-        .map(|index| (&line[..index], &line[index + 1..]))
-        .ok_or(Refusal::bad_request(
-            "the request line has fewer than three parts",
-        ))
+    check_target(&lines[..method], &lines[target_start..target_end])?;
+    Ok(target_end + 1 + VERSION_BYTES + 2)
 }
 
 fn check_target(method: &[u8], target: &[u8]) -> Result<(), Refusal> {
-    if !is_target(target) {
-        return Err(Refusal::bad_request(
-            "the request target has a byte that is not allowed in a URI",
-        ));
-    }
     match target {
+        _ if method == b"CONNECT" => Err(Refusal::bad_request("this server is no proxy")),
         [b'/', ..] => Ok(()),
         b"*" if method == b"OPTIONS" => Ok(()),
         _ => check_absolute_form(target),

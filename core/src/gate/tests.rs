@@ -152,6 +152,7 @@ fn request_lines_and_targets() {
         ("GET http:///x HTTP/1.1", 400),
         ("GET http://a@b/ HTTP/1.1", 400),
         ("CONNECT a:443 HTTP/1.1", 400),
+        ("CONNECT /hello HTTP/1.1", 400),
     ] {
         check(format!("{line}\r\nHost: a\r\n\r\n"), Some(status));
     }

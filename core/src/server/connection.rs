@@ -23,7 +23,7 @@ use hyper::service::service_fn;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Sleep, timeout};
 
-use super::exchange::exchange;
+use super::exchange;
 use super::executor::{LaneExecutor, LaneTimer};
 use super::lane::Lane;
 use super::stream::{GatedStream, Transport};
@@ -291,7 +291,7 @@ async fn serve_h1<S: Transport>(
     let limits = &connection.lane.app.limits;
     let stream = stream.with_gate(Gate::new(GateLimits::from(limits)));
     let shared = Rc::clone(connection);
-    let service = service_fn(move |request| exchange(Rc::clone(&shared), request));
+    let service = service_fn(move |request| exchange::begin(&shared, request));
     let mut builder = http1::Builder::new();
     builder.half_close(true);
     if limits.max_headers > MAX_HEADERS {
@@ -355,7 +355,7 @@ async fn serve_h2<S: Transport>(
         let connection = Rc::clone(&shared);
         async move {
             let tracker = StreamTracker::new(Rc::clone(&connection));
-            exchange(connection, request)
+            exchange::begin(&connection, request)
                 .await
                 .map(|response| response.map(|body| TrackedBody::new(body, tracker)))
         }

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::{Future as _, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use http::header::{
     TRANSFER_ENCODING, USER_AGENT,
 };
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -29,23 +30,20 @@ use crate::body::Body;
 use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
-use crate::limits::Reject;
+use crate::limits::{Limits, Reject};
 use crate::middleware::{Entry, Next, RequestId};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::{Lookup, RouteId};
 
-/// Answers one request of `connection`.
-pub(super) async fn exchange(
-    connection: Rc<Connection>,
-    request: http::Request<Incoming>,
-) -> Result<http::Response<Body>, Infallible> {
+/// Begins to answer one request of `connection`.
+///
+/// Everything up to the first wait happens here, so that an answer that is
+/// ready at once is never moved through a larger future.
+pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming>) -> Exchange {
     connection.used.set(true);
-    let index = connection.num_exchanges.get();
-    connection.num_exchanges.set(index + 1);
-    let lane = &*connection.lane;
-    let app = &*lane.app;
+    let app = &*connection.lane.app;
     let (mut head, incoming) = request.into_parts();
     if let Some(authority) = head.uri.authority()
         && !connection.is_h2.get()
@@ -54,53 +52,140 @@ pub(super) async fn exchange(
         // RFC 9112 §3.2.2: a target in absolute form overrides Host.
         head.headers.insert(HOST, host);
     }
-    let mut record = Record::start(lane, &head, index);
-    let matched = Cell::new(RouteId::UNMATCHED);
-
-    let response = if let Some(response) = answer_early(app, &head) {
-        response
-    } else {
-        let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
-        let body = Body::incoming(incoming, app.limits.max_body_bytes, stall);
-        let request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
-        if app.middleware.is_empty() {
-            let mut slot = SlotGuard::take(lane);
-            let called = catch_unwind(AssertUnwindSafe(|| {
-                app.router.dispatch(request, &matched, slot.get())
-            }));
-            match called {
-                Ok(Some(response)) => response,
-                Ok(None) => {
-                    let mut timer = None;
-                    poll_fn(|cx| poll_guarded(|cx| slot.get().poll(cx), lane, &mut timer, cx)).await
-                }
-                Err(_) => answer_panic(lane),
-            }
-        } else {
-            let next = Next::new(&app.middleware, &app.router, &matched);
-            match catch_unwind(AssertUnwindSafe(|| next.run(request))) {
-                Ok(mut chain) => {
-                    let mut timer = None;
-                    poll_fn(|cx| poll_guarded(|cx| chain.as_mut().poll(cx), lane, &mut timer, cx))
-                        .await
-                }
-                Err(_) => answer_panic(lane),
+    let mut record = Record::start(connection, &head);
+    if let Some(response) = answer_early(app, &head) {
+        return Exchange::ready(&mut record, response);
+    }
+    let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
+    let body = Body::incoming(incoming, app.limits.max_body_bytes, stall);
+    let request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
+    let work = if app.middleware.is_empty() {
+        let mut slot = SlotGuard::take(connection);
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            app.router.dispatch(request, &record.route, slot.get())
+        }));
+        match called {
+            Ok(Some(response)) => return Exchange::ready(&mut record, response),
+            Ok(None) => Work::Handler(slot),
+            Err(_) => {
+                let response = answer_panic(&connection.lane);
+                return Exchange::ready(&mut record, response);
             }
         }
+    } else {
+        Work::Middleware(run_middleware(connection, request))
     };
-    Ok(record.finish(&connection, matched.get(), response))
+    Exchange::Waiting(Waiting {
+        record,
+        work,
+        timer: None,
+    })
+}
+
+/// Runs the users' middleware; gives the answer and the route that matched.
+fn run_middleware(
+    connection: &Rc<Connection>,
+    request: Request,
+) -> Pin<Box<dyn Future<Output = (Response, RouteId)>>> {
+    let connection = Rc::clone(connection);
+    Box::pin(async move {
+        let app = &*connection.lane.app;
+        let matched = Cell::new(RouteId::UNMATCHED);
+        let next = Next::new(&app.middleware, &app.router, &matched);
+        let response = next.run(request).await;
+        (response, matched.get())
+    })
+}
+
+/// The future that hyper awaits for one request.
+pub(super) enum Exchange {
+    /// Answered while it began.
+    Ready(Option<http::Response<Body>>),
+    /// A handler or middleware has work to do.
+    Waiting(Waiting),
+}
+
+impl Exchange {
+    fn ready(record: &mut Record, response: Response) -> Self {
+        Self::Ready(Some(record.finish(response)))
+    }
+}
+
+/// What an exchange keeps while it waits.
+pub(super) struct Waiting {
+    record: Record,
+    work: Work,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+enum Work {
+    Handler(SlotGuard),
+    Middleware(Pin<Box<dyn Future<Output = (Response, RouteId)>>>),
+}
+
+impl Future for Exchange {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(response) => {
+                let response = response.take().expect("polled after it was ready");
+                Poll::Ready(Ok(response))
+            }
+            Self::Waiting(waiting) => waiting.poll(cx).map(Ok),
+        }
+    }
+}
+
+impl Waiting {
+    /// Polls the work; its panic or its time limit is an answer too.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<http::Response<Body>> {
+        let Self {
+            record,
+            work,
+            timer,
+        } = self;
+        let lane = Rc::clone(&record.connection.lane);
+        let polled = catch_unwind(AssertUnwindSafe(|| match work {
+            Work::Handler(slot) => slot.get().poll(cx),
+            Work::Middleware(future) => future.as_mut().poll(cx).map(|(response, route)| {
+                record.route.set(route);
+                response
+            }),
+        }));
+        let response = match polled {
+            Ok(Poll::Ready(response)) => response,
+            Ok(Poll::Pending) => {
+                let Some(limit) = lane.app.limits.request_timeout else {
+                    return Poll::Pending;
+                };
+                let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                lane.metrics().rejected(Reject::RequestTimeout);
+                Problem::new(StatusCode::GATEWAY_TIMEOUT)
+                    .with_detail("the handler did not answer within server.limits.timeout_request")
+                    .into_response()
+            }
+            Err(_) => answer_panic(&lane),
+        };
+        Poll::Ready(record.finish(response))
+    }
 }
 
 /// A future slot on loan from the lane, given back empty.
-struct SlotGuard<'a> {
-    lane: &'a Lane,
+struct SlotGuard {
+    connection: Rc<Connection>,
     slot: Option<FutureSlot>,
 }
 
-impl<'a> SlotGuard<'a> {
-    fn take(lane: &'a Lane) -> Self {
-        let slot = lane.future_slots.borrow_mut().pop();
-        Self { lane, slot }
+impl SlotGuard {
+    fn take(connection: &Rc<Connection>) -> Self {
+        Self {
+            slot: connection.lane.future_slots.borrow_mut().pop(),
+            connection: Rc::clone(connection),
+        }
     }
 
     fn get(&mut self) -> &mut FutureSlot {
@@ -108,40 +193,13 @@ impl<'a> SlotGuard<'a> {
     }
 }
 
-impl Drop for SlotGuard<'_> {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(mut slot) = self.slot.take() {
             slot.clear();
-            self.lane.future_slots.borrow_mut().push(slot);
+            self.connection.lane.future_slots.borrow_mut().push(slot);
         }
     }
-}
-
-/// Polls a handler; its panic or its time limit is an answer too.
-fn poll_guarded(
-    poll: impl FnOnce(&mut Context<'_>) -> Poll<Response>,
-    lane: &Lane,
-    timer: &mut Option<Pin<Box<Sleep>>>,
-    cx: &mut Context<'_>,
-) -> Poll<Response> {
-    match catch_unwind(AssertUnwindSafe(|| poll(cx))) {
-        Ok(Poll::Ready(response)) => return Poll::Ready(response),
-        Ok(Poll::Pending) => {}
-        Err(_) => return Poll::Ready(answer_panic(lane)),
-    }
-    let Some(limit) = lane.app.limits.request_timeout else {
-        return Poll::Pending;
-    };
-    let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
-    if timer.as_mut().poll(cx).is_pending() {
-        return Poll::Pending;
-    }
-    lane.metrics().rejected(Reject::RequestTimeout);
-    Poll::Ready(
-        Problem::new(StatusCode::GATEWAY_TIMEOUT)
-            .with_detail("the handler did not answer within server.limits.timeout_request")
-            .into_response(),
-    )
 }
 
 /// The panic hook has said where; the client learns that it failed.
@@ -154,9 +212,8 @@ fn answer_panic(lane: &Lane) -> Response {
 /// `OPTIONS *`, CORS preflight.
 fn answer_early(app: &App, head: &Parts) -> Option<Response> {
     if head.version == Version::HTTP_2
-        && let Err(detail) = check_h2_head(head)
+        && let Err(problem) = check_h2_head(head, &app.limits)
     {
-        let problem = Problem::new(StatusCode::BAD_REQUEST).with_detail(detail);
         return Some(problem.into_response());
     }
     if head.method != Method::OPTIONS {
@@ -176,43 +233,63 @@ fn answer_early(app: &App, head: &Parts) -> Option<Response> {
     }
 }
 
-/// Target and authority rules of HTTP/2 (RFC 9113 §8.3.1) that h2 leaves open.
-fn check_h2_head(head: &Parts) -> Result<(), &'static str> {
+/// The rules of the gate for an HTTP/2 head, as far as h2 leaves them open.
+///
+/// RFC 9113 §8.3.1. A fragment in `:path` cannot be seen here: the `http`
+/// crate drops it while it parses.
+fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), Problem> {
+    let bad = |detail| Err(Problem::new(StatusCode::BAD_REQUEST).with_detail(detail));
     if head.method == Method::CONNECT {
-        return Err("CONNECT is not served here");
+        return bad("this server is no proxy");
     }
-    let path = head.uri.path();
-    if !(path.starts_with('/') || path == "*" && head.method == Method::OPTIONS) {
-        return Err("the :path is not a path");
+    let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if !(target.starts_with('/') || target == "*" && head.method == Method::OPTIONS) {
+        return bad("the :path is not a path");
+    }
+    if !target.is_ascii() {
+        return bad("the :path has a byte that is not allowed in a URI");
+    }
+    if target.len() > limits.max_request_line_bytes {
+        let limit = limits.max_request_line_bytes as u64;
+        return Err(Problem::new(StatusCode::URI_TOO_LONG)
+            .with_detail("the :path is too long")
+            .with_limit("server.limits.request_line", limit));
+    }
+    if head.headers.len() > limits.max_headers {
+        let limit = limits.max_headers as u64;
+        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+            .with_detail("there are too many header fields")
+            .with_limit("server.limits.headers", limit));
+    }
+    let is_repeated = |name| head.headers.get_all(name).iter().nth(1).is_some();
+    if is_repeated(HOST) || is_repeated(CONTENT_LENGTH) {
+        return bad("the request has two Host or two content-length fields");
     }
     let authority = head
         .uri
         .authority()
         .map(|authority| authority.as_str().as_bytes());
-    let mut hosts = head.headers.get_all(HOST).iter();
-    let host = hosts.next().map(HeaderValue::as_bytes);
-    if hosts.next().is_some() {
-        return Err("the request has two Host headers");
-    }
+    let host = head.headers.get(HOST).map(HeaderValue::as_bytes);
     match (authority, host) {
-        (None, None) => Err("the request has neither :authority nor Host"),
+        (None, None) => bad("the request has neither :authority nor Host"),
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
-            Err(":authority and Host differ")
+            bad(":authority and Host differ")
         }
         (Some(value), _) | (None, Some(value)) if !is_valid_host(value) => {
-            Err("the :authority is not a host")
+            bad("the :authority is not a host")
         }
         _ => Ok(()),
     }
 }
 
 /// What is kept of a request for the moment its response is ready.
-struct Record<'a> {
-    lane: &'a Lane,
+struct Record {
+    connection: Rc<Connection>,
     /// Number of the request on its connection, from 0.
     index: u64,
     started: Instant,
     method: Method,
+    route: Cell<RouteId>,
     request_id: Option<HeaderValue>,
     origin: Option<HeaderValue>,
     log: Option<Box<LogFields>>,
@@ -228,15 +305,19 @@ struct LogFields {
     referer: Option<HeaderValue>,
 }
 
-impl<'a> Record<'a> {
-    fn start(lane: &'a Lane, head: &Parts, index: u64) -> Self {
+impl Record {
+    fn start(connection: &Rc<Connection>, head: &Parts) -> Self {
+        let index = connection.num_exchanges.get();
+        connection.num_exchanges.set(index + 1);
+        let lane = &connection.lane;
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
         Self {
-            lane,
+            connection: Rc::clone(connection),
             index,
             started: Instant::now(),
             method: head.method.clone(),
+            route: Cell::new(RouteId::UNMATCHED),
             request_id: builtins
                 .request_id
                 .as_ref()
@@ -259,15 +340,10 @@ impl<'a> Record<'a> {
     }
 
     /// Completes `response`, counts and logs it.
-    fn finish(
-        &mut self,
-        connection: &Connection,
-        route: RouteId,
-        response: Response,
-    ) -> http::Response<Body> {
-        let lane = self.lane;
+    fn finish(&mut self, response: Response) -> http::Response<Body> {
+        let lane = &*self.connection.lane;
         let builtins = &lane.app.builtins;
-        let mut response = self.settle(connection, response).into_http();
+        let mut response = self.settle(response).into_http();
         let status = response.status();
         if let Some(id) = &self.request_id {
             RequestId::apply(id.clone(), response.headers_mut());
@@ -278,19 +354,20 @@ impl<'a> Record<'a> {
         if let Some(cors) = &builtins.cors {
             cors.apply(self.origin.as_ref(), response.headers_mut());
         }
-        if status == StatusCode::PAYLOAD_TOO_LARGE {
-            lane.metrics().rejected(Reject::BodyBytes);
+        if let Some(reject) = self.refused(status) {
+            lane.metrics().rejected(reject);
         }
         let now = Instant::now();
-        connection.answered_at.set(now);
+        self.connection.answered_at.set(now);
         let duration = now - self.started;
+        let route = self.route.get();
         lane.metrics()
             .request_finished(route, &self.method, status, duration);
         self.finished = true;
         if let (Some(log), Some(fields)) = (&builtins.access_log, &self.log) {
             let lost = log.record(&Entry {
                 time: fields.time,
-                peer: connection.peer,
+                peer: self.connection.peer,
                 method: &self.method,
                 path: fields.uri.path(),
                 query: fields.uri.query(),
@@ -308,8 +385,24 @@ impl<'a> Record<'a> {
         response
     }
 
+    /// The reason under which an answer of the server itself counts.
+    fn refused(&self, status: StatusCode) -> Option<Reject> {
+        let is_h2 = self.connection.is_h2.get();
+        let is_unrouted = self.route.get() == RouteId::UNMATCHED;
+        match status {
+            StatusCode::PAYLOAD_TOO_LARGE => Some(Reject::BodyBytes),
+            StatusCode::BAD_REQUEST if is_h2 && is_unrouted => Some(Reject::BadRequest),
+            StatusCode::URI_TOO_LONG if is_h2 && is_unrouted => Some(Reject::RequestLine),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE if is_h2 && is_unrouted => {
+                Some(Reject::HeaderCount)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes the framing of `response` right, whatever the handler set.
-    fn settle(&self, connection: &Connection, mut response: Response) -> Response {
+    fn settle(&self, mut response: Response) -> Response {
+        let connection = &self.connection;
         let status = response.status();
         if connection.body_stalled.get() && status == StatusCode::BAD_REQUEST {
             response = Problem::from(&BodyError::Stalled).into_response();
@@ -344,10 +437,10 @@ impl<'a> Record<'a> {
     }
 }
 
-impl Drop for Record<'_> {
+impl Drop for Record {
     fn drop(&mut self) {
         if !self.finished {
-            self.lane.metrics().request_abandoned();
+            self.connection.lane.metrics().request_abandoned();
         }
     }
 }

@@ -26,8 +26,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Protocol, close_with, discard, serve};
 use super::listener::{LaneListener, LaneSocket};
+use super::running::Phase;
 use super::stream::Transport;
-use super::{Observer, Phase, ServerEvent};
+use super::{Observer, ServerEvent};
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
 use crate::metrics::{LaneMetrics, Metrics};

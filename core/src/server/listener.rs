@@ -7,12 +7,12 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::error::Error;
 
@@ -220,19 +220,17 @@ fn inherit(fd: RawFd, num_lanes: usize, tls: bool) -> Result<Bound, Error> {
         let standard = io::Error::new(io::ErrorKind::InvalidInput, "a standard stream");
         return Err(error(standard));
     }
-    // SAFETY: fcntl(F_GETFD) only looks the number up.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
-        return Err(error(io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor is open, as just seen, and the protocol gives its
-    // ownership to this process; nothing here has it open under this number,
-    // because the caller names it only once.
-    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    let socket = Socket::from(owned);
-    let listening = socket.is_listener().map_err(error)?;
-    if !listening || socket.r#type().map_err(error)? != Type::STREAM {
+    // SAFETY: only asked whether it is a listening socket; any other answer,
+    // also that the number is not open, leaves it alone.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let asked = SockRef::from(&borrowed);
+    let listening = asked.is_listener().map_err(error)?;
+    if !listening || asked.r#type().map_err(error)? != Type::STREAM {
         return Err(error(io::ErrorKind::InvalidInput.into()));
     }
+    // SAFETY: the descriptor is an open listening socket, which this process
+    // has only because it was passed; the caller names it only once.
+    let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true).map_err(error)?;
     socket.set_cloexec(true).map_err(error)?;
     let local = socket.local_addr().map_err(error)?;

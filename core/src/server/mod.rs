@@ -1,36 +1,31 @@
-//! A server: its configuration, its lanes, its end.
+//! A server: how it is configured, and what its lanes are given.
 //!
-//! Guarantee: after a stop signal the server takes what already waits in its
-//! backlogs, finishes what is in flight within the grace time, and returns; a
-//! second signal ends it at once.
+//! Guarantee: a server that cannot work says so before it listens: routes,
+//! TLS files and addresses are all checked by [`Server::bind`].
 
 mod connection;
 mod exchange;
 mod executor;
 mod lane;
 mod listener;
+mod running;
 mod stream;
 mod tls;
 mod tracked_body;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::JoinHandle;
-use std::{fmt, io, thread};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
 
 use http::StatusCode;
 use http::header::HeaderValue;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use self::lane::{App, Lane, Listener};
+use self::lane::App;
 pub use self::listener::{BoundAddress, Listen, num_inherited};
 use self::listener::{LaneListener, bind};
+pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::tls::TlsFiles;
 use crate::error::Error;
 use crate::handler::inline;
@@ -70,14 +65,6 @@ pub enum ServerEvent<'a> {
 
 /// Receiver of a server's events, called on any lane.
 type Observer = Box<dyn Fn(&ServerEvent<'_>) + Send + Sync>;
-
-/// Life of a server, as its lanes see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    Draining,
-    Killed,
-}
 
 /// An HTTP server that is being set up.
 ///
@@ -232,23 +219,31 @@ impl Server {
     /// Serves until SIGINT or SIGTERM, then drains.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// As [`Self::bind`] and [`Bound::run`].
     pub fn run(self) -> Result<(), Error> {
         let signals = StopSignals::watch()?;
-        self.start()?.drain_on(signals).map(drop)
+        self.bind()?.run(signals).map(drop)
     }
 
-    /// Binds, starts the lanes and returns once all of them serve.
+    /// Binds and starts every lane on a thread of its own.
     ///
     /// # Errors
-    /// When an address cannot be bound, TLS files do not work, a configured
-    /// path is already a route, or a thread cannot be started.
+    /// As [`Self::bind`] and [`Bound::start`].
     pub fn start(self) -> Result<Running, Error> {
+        self.bind()?.start()
+    }
+
+    /// Checks everything and binds all addresses; nothing is accepted yet.
+    ///
+    /// # Errors
+    /// When an address cannot be bound, TLS files do not work, or a configured
+    /// path is already a route.
+    pub fn bind(self) -> Result<Bound, Error> {
         let tls = match &self.tls {
             Some(files) => Some(TlsAcceptor::from(files.load()?)),
             None => None,
         };
-        let mut bound = Vec::new();
+        let mut sockets = Vec::new();
         let default = [Listen::Tcp(([127, 0, 0, 1], 8000).into())];
         let listen = if self.listen.is_empty() {
             &default[..]
@@ -257,29 +252,22 @@ impl Server {
         };
         let backlog = i32::try_from(self.backlog).unwrap_or(i32::MAX);
         for listen in listen {
-            bound.extend(bind(listen, self.lanes, backlog, tls.is_some())?);
+            sockets.extend(bind(listen, self.lanes, backlog, tls.is_some())?);
         }
-        let admin_listener = match &self.metrics {
+        let admin_socket = match &self.metrics {
             MetricsMount::Address(address) => Some(bind_admin(*address)?),
             _ => None,
         };
-
-        let mut running = Running::new(Arc::new(HealthState::new()));
-        let mut sockets: Vec<Vec<LaneListener>> = (0..self.lanes).map(|_| Vec::new()).collect();
-        for bound in bound {
-            running.addresses.push(bound.address);
-            running.unlink.extend(bound.unlink);
-            for (lane, socket) in sockets.iter_mut().zip(bound.lanes) {
-                lane.push(socket);
-            }
-        }
-        let (app, admin) = self.into_apps(tls, &running.health)?;
-        let mut admin = admin.zip(admin_listener);
-        for (index, sockets) in sockets.into_iter().enumerate() {
-            running.spawn(index, Arc::clone(&app), sockets, admin.take())?;
-        }
-        running.health.set_ready();
-        Ok(running)
+        let lanes = self.lanes;
+        let health = Arc::new(HealthState::new());
+        let (app, admin) = self.into_apps(tls, &health)?;
+        Ok(Bound::new(
+            lanes,
+            app,
+            sockets,
+            admin.zip(admin_socket),
+            health,
+        ))
     }
 
     /// The application of the main addresses, and that of the metrics address.
@@ -376,232 +364,4 @@ fn mount_metrics(
             None => Problem::new(StatusCode::SERVICE_UNAVAILABLE).into_response(),
         }),
     )
-}
-
-/// A server whose lanes serve.
-#[derive(Debug)]
-pub struct Running {
-    addresses: Vec<BoundAddress>,
-    metrics_address: Option<SocketAddr>,
-    lanes: Vec<JoinHandle<bool>>,
-    phase: watch::Sender<Phase>,
-    health: Arc<HealthState>,
-    unlink: Vec<PathBuf>,
-}
-
-/// SIGINT and SIGTERM, caught from [`StopSignals::watch`] on.
-///
-/// Made before the server starts, so that a signal that comes while it starts
-/// is not lost.
-#[derive(Debug)]
-pub struct StopSignals(Signals);
-
-impl StopSignals {
-    /// Takes both signals over from their default, which ends the process.
-    ///
-    /// # Errors
-    /// [`Error::Signals`] when the system does not let us.
-    pub fn watch() -> Result<Self, Error> {
-        Signals::new([SIGINT, SIGTERM])
-            .map(Self)
-            .map_err(|source| Error::Signals { source })
-    }
-}
-
-/// How a server ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DrainReport {
-    /// Whether all that was in flight was finished within the grace time.
-    pub finished: bool,
-    /// The signal that started the drain.
-    pub signal: Option<i32>,
-}
-
-/// What the thread that waits for a server's end is told.
-enum Notice {
-    Signal(i32),
-    LanesEnded(bool),
-}
-
-impl Running {
-    fn new(health: Arc<HealthState>) -> Self {
-        Self {
-            addresses: Vec::new(),
-            metrics_address: None,
-            lanes: Vec::new(),
-            phase: watch::Sender::new(Phase::Serving),
-            health,
-            unlink: Vec::new(),
-        }
-    }
-
-    /// Starts one lane and waits until it serves.
-    fn spawn(
-        &mut self,
-        index: usize,
-        app: Arc<App>,
-        sockets: Vec<LaneListener>,
-        admin: Option<(Arc<App>, (LaneListener, SocketAddr))>,
-    ) -> Result<(), Error> {
-        let error = |source| Error::Lane {
-            lane: index,
-            source,
-        };
-        let admin = admin.map(|(app, (socket, address))| {
-            self.metrics_address = Some(address);
-            (app, socket)
-        });
-        let (report, started) = mpsc::channel();
-        let phase = self.phase.subscribe();
-        let handle = thread::Builder::new()
-            .name(format!("lane-{index}"))
-            .spawn(move || run_lane(index, app, sockets, admin, phase, &report))
-            .map_err(error)?;
-        self.lanes.push(handle);
-        started
-            .recv()
-            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
-            .map_err(error)
-    }
-
-    /// Addresses as they were bound, in the order of [`Server::listen`].
-    pub fn addresses(&self) -> &[BoundAddress] {
-        &self.addresses
-    }
-
-    /// Address of the metrics, where they have one of their own.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics_address
-    }
-
-    /// Stops accepting, finishes what is in flight, and returns.
-    pub fn drain(mut self) -> DrainReport {
-        self.begin_drain();
-        let finished = join(std::mem::take(&mut self.lanes));
-        DrainReport {
-            finished,
-            signal: None,
-        }
-    }
-
-    /// Waits for a stop signal, then drains; a second signal ends at once.
-    ///
-    /// # Errors
-    /// [`Error::Signals`] when the threads that wait cannot be started.
-    pub fn drain_on(mut self, signals: StopSignals) -> Result<DrainReport, Error> {
-        let error = |source| Error::Signals { source };
-        let StopSignals(mut signals) = signals;
-        let handle = signals.handle();
-        let (notices, received) = mpsc::channel();
-        let from_signals = notices.clone();
-        let watcher = thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || {
-                for signal in signals.forever() {
-                    if from_signals.send(Notice::Signal(signal)).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map_err(error)?;
-        let lanes = std::mem::take(&mut self.lanes);
-        thread::Builder::new()
-            .name("lanes".into())
-            .spawn(move || notices.send(Notice::LanesEnded(join(lanes))))
-            .map_err(error)?;
-
-        let mut first = None;
-        let finished = loop {
-            match received.recv() {
-                Ok(Notice::Signal(signal)) if first.is_none() => {
-                    first = Some(signal);
-                    self.begin_drain();
-                }
-                Ok(Notice::Signal(_)) => {
-                    self.phase.send_replace(Phase::Killed);
-                }
-                Ok(Notice::LanesEnded(finished)) => break finished,
-                Err(mpsc::RecvError) => break false,
-            }
-        };
-        handle.close();
-        drop(watcher.join());
-        Ok(DrainReport {
-            finished,
-            signal: first,
-        })
-    }
-
-    fn begin_drain(&self) {
-        self.health.set_draining();
-        self.phase.send_replace(Phase::Draining);
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.phase.send_replace(Phase::Killed);
-        for path in &self.unlink {
-            // Somebody may have removed it; there is nothing else to do.
-            drop(std::fs::remove_file(path));
-        }
-    }
-}
-
-/// Waits for all lanes; whether each finished what it had.
-fn join(lanes: Vec<JoinHandle<bool>>) -> bool {
-    let mut finished = true;
-    for lane in lanes {
-        finished &= lane.join().unwrap_or(false);
-    }
-    finished
-}
-
-/// Body of a lane's thread.
-fn run_lane(
-    index: usize,
-    app: Arc<App>,
-    sockets: Vec<LaneListener>,
-    admin: Option<(Arc<App>, LaneListener)>,
-    phase: watch::Receiver<Phase>,
-    report: &mpsc::Sender<io::Result<()>>,
-) -> bool {
-    let runtime = match Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build_local(LocalOptions::default())
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            drop(report.send(Err(error)));
-            return false;
-        }
-    };
-    runtime.block_on(async {
-        let registered = sockets
-            .into_iter()
-            .map(Listener::register)
-            .collect::<io::Result<Vec<_>>>();
-        let listeners = match registered {
-            Ok(listeners) => listeners,
-            Err(error) => {
-                drop(report.send(Err(error)));
-                return false;
-            }
-        };
-        if let Some((app, socket)) = admin {
-            match Listener::register(socket) {
-                Ok(listener) => {
-                    let lane = Lane::new(app, 0);
-                    tokio::task::spawn_local(lane.run(vec![listener], phase.clone()));
-                }
-                Err(error) => {
-                    drop(report.send(Err(error)));
-                    return false;
-                }
-            }
-        }
-        drop(report.send(Ok(())));
-        Lane::new(app, index).run(listeners, phase).await
-    })
 }

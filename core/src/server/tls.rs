@@ -28,6 +28,15 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
+    /// Checks that a server could use the files.
+    ///
+    /// # Errors
+    /// [`Error::TlsFile`] when a file cannot be read or parsed,
+    /// [`Error::TlsConfig`] when they do not fit.
+    pub fn check(&self) -> Result<(), Error> {
+        self.load().map(drop)
+    }
+
     /// Reads the files and checks that they belong together.
     ///
     /// # Errors

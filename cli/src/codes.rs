@@ -1,0 +1,343 @@
+//! Every error code: what it means, what to do, and the exit status.
+//!
+//! Guarantee: a code cannot be used without an explanation and an exit
+//! status, since both are matches over the one enum.
+
+/// Why a command did not do what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    OutputWrite,
+    Usage,
+    FlagConflict,
+    ApplicationArgument,
+    ExplainArgument,
+    UnknownKey,
+    ConfigUnreadable,
+    ConfigSyntax,
+    ConfigValue,
+    EnvironmentValue,
+    UnknownVariable,
+    SettingConflict,
+    DescriptorLimit,
+    TlsFile,
+    TlsConfig,
+    AddressInUse,
+    AddressForbidden,
+    AddressUnavailable,
+    HostUnknown,
+    UnixSocketInUse,
+    ListenFailed,
+    InheritedListener,
+    LaneStart,
+    PidFile,
+    ServerStopped,
+    AcceptFailed,
+    SignalWatch,
+    BenchInput,
+    BenchUnreachable,
+    BenchFailed,
+    LedgerBroken,
+    Internal,
+}
+
+impl Code {
+    /// Every code, in order.
+    pub(crate) const ALL: [Self; 32] = [
+        Self::OutputWrite,
+        Self::Usage,
+        Self::FlagConflict,
+        Self::ApplicationArgument,
+        Self::ExplainArgument,
+        Self::UnknownKey,
+        Self::ConfigUnreadable,
+        Self::ConfigSyntax,
+        Self::ConfigValue,
+        Self::EnvironmentValue,
+        Self::UnknownVariable,
+        Self::SettingConflict,
+        Self::DescriptorLimit,
+        Self::TlsFile,
+        Self::TlsConfig,
+        Self::AddressInUse,
+        Self::AddressForbidden,
+        Self::AddressUnavailable,
+        Self::HostUnknown,
+        Self::UnixSocketInUse,
+        Self::ListenFailed,
+        Self::InheritedListener,
+        Self::LaneStart,
+        Self::PidFile,
+        Self::ServerStopped,
+        Self::AcceptFailed,
+        Self::SignalWatch,
+        Self::BenchInput,
+        Self::BenchUnreachable,
+        Self::BenchFailed,
+        Self::LedgerBroken,
+        Self::Internal,
+    ];
+
+    /// The code as it is printed.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::OutputWrite => "JA101",
+            Self::Usage => "JA201",
+            Self::FlagConflict => "JA202",
+            Self::ApplicationArgument => "JA204",
+            Self::ExplainArgument => "JA205",
+            Self::UnknownKey => "JA301",
+            Self::ConfigUnreadable => "JA302",
+            Self::ConfigSyntax => "JA303",
+            Self::ConfigValue => "JA304",
+            Self::EnvironmentValue => "JA305",
+            Self::UnknownVariable => "JA306",
+            Self::SettingConflict => "JA307",
+            Self::DescriptorLimit => "JA308",
+            Self::TlsFile => "JA311",
+            Self::TlsConfig => "JA312",
+            Self::AddressInUse => "JA501",
+            Self::AddressForbidden => "JA502",
+            Self::AddressUnavailable => "JA503",
+            Self::HostUnknown => "JA504",
+            Self::UnixSocketInUse => "JA505",
+            Self::ListenFailed => "JA506",
+            Self::InheritedListener => "JA507",
+            Self::LaneStart => "JA511",
+            Self::PidFile => "JA512",
+            Self::ServerStopped => "JA513",
+            Self::AcceptFailed => "JA514",
+            Self::SignalWatch => "JA515",
+            Self::BenchInput => "JA801",
+            Self::BenchUnreachable => "JA802",
+            Self::BenchFailed => "JA803",
+            Self::LedgerBroken => "JA804",
+            Self::Internal => "JA900",
+        }
+    }
+
+    /// Exit status of a command that ends with this code.
+    pub(crate) const fn exit(self) -> u8 {
+        match self {
+            Self::OutputWrite
+            | Self::PidFile
+            | Self::ServerStopped
+            | Self::AcceptFailed
+            | Self::BenchInput
+            | Self::BenchFailed => 1,
+            Self::Usage
+            | Self::FlagConflict
+            | Self::ApplicationArgument
+            | Self::ExplainArgument => 2,
+            Self::UnknownKey
+            | Self::ConfigUnreadable
+            | Self::ConfigSyntax
+            | Self::ConfigValue
+            | Self::EnvironmentValue
+            | Self::UnknownVariable
+            | Self::SettingConflict
+            | Self::DescriptorLimit
+            | Self::TlsFile
+            | Self::TlsConfig => 3,
+            Self::AddressInUse
+            | Self::AddressForbidden
+            | Self::AddressUnavailable
+            | Self::HostUnknown
+            | Self::UnixSocketInUse
+            | Self::ListenFailed
+            | Self::InheritedListener
+            | Self::BenchUnreachable => 5,
+            Self::LaneStart | Self::SignalWatch | Self::LedgerBroken => 6,
+            Self::Internal => 70,
+        }
+    }
+
+    /// A paragraph on what happened, why, and what to do.
+    #[expect(clippy::too_many_lines, reason = "one paragraph per code")]
+    pub(crate) const fn explanation(self) -> &'static str {
+        match self {
+            Self::OutputWrite => {
+                "The result could not be written to standard output, for example because the disk \
+                 behind a redirection is full. What was written so far is incomplete. A reader that \
+                 closes a pipe early, as `head` does, is not an error."
+            }
+            Self::Usage => {
+                "The command line has a flag or an argument that this command does not know, or one \
+                 of them has a value that it cannot take. The message names it and, where one is \
+                 close, the spelling that was probably meant. `justapi COMMAND --help` lists every \
+                 flag."
+            }
+            Self::FlagConflict => {
+                "Two flags that were given cannot be used together, or one needs another that is \
+                 missing. Give one of them only, or add the missing one."
+            }
+            Self::ApplicationArgument => {
+                "`justapi serve` was given an application. This version serves its built-in demo \
+                 only; it cannot load Python or Rust applications yet. Leave the argument out to \
+                 serve the demo. A Rust application can use the library `justapi-core` directly."
+            }
+            Self::ExplainArgument => {
+                "`justapi explain` was asked for a code that does not exist. `justapi explain` \
+                 without a code lists them all."
+            }
+            Self::UnknownKey => {
+                "A warning: the configuration file sets a key that does not exist, so the line has \
+                 no effect. Most of the time it is a typing error, and the nearest known key is \
+                 named. `justapi config show` lists every key."
+            }
+            Self::ConfigUnreadable => {
+                "The configuration file could not be read: it does not exist, it is a folder, or \
+                 its permissions do not allow it. Without `--config`, `justapi.toml` is searched in \
+                 the working directory and above it up to the folder that holds `.git`, and it may \
+                 be absent."
+            }
+            Self::ConfigSyntax => {
+                "The configuration file is not valid TOML. The message points at the first place \
+                 that could not be read. Common causes are a missing quote, a `:` in place of `=`, \
+                 and the same key twice."
+            }
+            Self::ConfigValue => {
+                "A key of the configuration file has a value of the wrong type or out of its \
+                 range. Times are strings with a unit (\"30s\"), sizes are strings with a unit \
+                 (\"10MiB\") or numbers of bytes, switches are true or false."
+            }
+            Self::EnvironmentValue => {
+                "An environment variable that configures justapi has a value that cannot be read. \
+                 It is an error, since a server that ignores its configuration is worse than one \
+                 that does not start. Each key `a.b` has the variable JUSTAPI_A__B."
+            }
+            Self::UnknownVariable => {
+                "A warning: a variable of the form JUSTAPI_SECTION__KEY is set, but there is no \
+                 such key, so it has no effect. The nearest known variable is named."
+            }
+            Self::SettingConflict => {
+                "The settings do not work together, for example a certificate without its key. \
+                 `justapi config show --origin` says where each value comes from."
+            }
+            Self::DescriptorLimit => {
+                "A warning: the server may take more connections than the process may have open \
+                 descriptors, so some would be refused by the system instead of by the limit. \
+                 Raise the hard limit (`ulimit -Hn`, LimitNOFILE in systemd), or lower \
+                 `--max-connections`."
+            }
+            Self::TlsFile => {
+                "A certificate, key or authority file could not be read, or holds nothing of the \
+                 kind that was expected. Files are PEM: the certificate file holds the server's \
+                 certificate first and then its intermediates, the key file one private key \
+                 (PKCS#8, PKCS#1 or SEC1)."
+            }
+            Self::TlsConfig => {
+                "The certificate and the key were read but do not form a usable TLS \
+                 configuration, most often because the key belongs to another certificate."
+            }
+            Self::AddressInUse => {
+                "Another program listens on this address already. Its command line and process id \
+                 are shown when the system lets us read them. Choose another port, let `--port 0` \
+                 choose one, or stop the other program. Two justapi servers never share a port \
+                 silently."
+            }
+            Self::AddressForbidden => {
+                "The system does not allow this process to listen on this address. Ports below \
+                 1024 need a privilege. Listen on a high port behind a proxy, grant \
+                 CAP_NET_BIND_SERVICE, or hand the socket over from systemd (LISTEN_FDS). For a \
+                 Unix socket, the folder must be writable."
+            }
+            Self::AddressUnavailable => {
+                "The address does not belong to any interface of this machine, so nothing can be \
+                 listened for there. Use 127.0.0.1 for this machine only, 0.0.0.0 for every \
+                 IPv4 interface, or :: for every interface."
+            }
+            Self::HostUnknown => {
+                "The host name could not be turned into an address. Check its spelling and \
+                 /etc/hosts, or give an IP address."
+            }
+            Self::UnixSocketInUse => {
+                "A live process answers on this Unix socket, so it was left alone. Stop that \
+                 process or use another path. A socket file that nobody serves any more is \
+                 replaced without asking."
+            }
+            Self::ListenFailed => {
+                "The system refused to open the listening socket for a reason other than the \
+                 usual ones; the cause is its own message. For a Unix socket, the folder must \
+                 exist and the path must be shorter than 108 bytes."
+            }
+            Self::InheritedListener => {
+                "The descriptor of `--fd` or LISTEN_FDS is not a listening stream socket. The \
+                 program that starts justapi must open it, call listen on it, and pass it on \
+                 without close-on-exec."
+            }
+            Self::LaneStart => {
+                "A serving thread could not be started. Most often the limit of processes or of \
+                 open descriptors is too low (`ulimit -u`, `ulimit -n`). Fewer `--lanes` need \
+                 fewer of both."
+            }
+            Self::PidFile => {
+                "The file of `--pid-file` could not be written. Its folder must exist and be \
+                 writable."
+            }
+            Self::ServerStopped => {
+                "The serving threads ended although no stop signal came. This is a defect, of which \
+                 the lines before the error tell more. Please report it with the output of \
+                 `justapi version --json`."
+            }
+            Self::AcceptFailed => {
+                "A warning: the server runs, but the system refuses new connections, most often \
+                 since the process has as many open descriptors as it may (`ulimit -n`). It goes on \
+                 trying. Raise the limit, or lower `--max-connections` below it."
+            }
+            Self::SignalWatch => {
+                "The system did not let the process watch for SIGINT and SIGTERM, without which it \
+                 could not stop gracefully. Most often the limit of threads or of open descriptors \
+                 is too low (`ulimit -u`, `ulimit -n`)."
+            }
+            Self::BenchInput => {
+                "The benchmark cannot be run as it was asked: the URL, the body file, the matrix \
+                 or a number is not usable. Nothing was measured."
+            }
+            Self::BenchUnreachable => {
+                "No request succeeded, so there is no rate to report. Check that the server runs, \
+                 that the URL is right, and that it answers with a status below 400. Errors are \
+                 never counted as throughput."
+            }
+            Self::BenchFailed => {
+                "The benchmark could not be completed. The cause says which step failed. What was \
+                 measured before is not added to the ledger."
+            }
+            Self::LedgerBroken => {
+                "The ledger does not verify: a row or a record was edited, removed or reordered, \
+                 or a claim does not equal its record. The message names each place. Restore the \
+                 files from version control; do not repair them by hand."
+            }
+            Self::Internal => {
+                "A defect in justapi itself. Please report the message, the output of `justapi \
+                 version --json`, and what you did. RUST_BACKTRACE=1 adds a backtrace."
+            }
+        }
+    }
+
+    /// The code of this text, in any case.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|code| code.as_str().eq_ignore_ascii_case(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_ordered_unique_and_explained() {
+        assert!(
+            Code::ALL
+                .windows(2)
+                .all(|pair| pair[0].as_str() < pair[1].as_str())
+        );
+        for code in Code::ALL {
+            let text = code.explanation();
+            assert!(text.len() > 60 && text.ends_with('.'), "{code:?}");
+            assert!(!text.contains("  "), "{code:?}");
+            assert_eq!(Code::from_text(&code.as_str().to_lowercase()), Some(code));
+        }
+    }
+}

@@ -1,0 +1,585 @@
+//! The one table of settings: key, flag, variables, kind, default and help.
+//!
+//! Guarantee: flags, `JUSTAPI_*` variables, `justapi.toml` keys, help texts
+//! and `config show` all come from these rows, so they cannot disagree. A
+//! test checks that each field of [`Limits`] is in it. Long because it is data.
+
+use std::time::Duration;
+
+use justapi_core::Limits;
+
+use super::value::{Kind, Value};
+use crate::descriptors;
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Dotted key in `justapi.toml`.
+    pub(crate) key: &'static str,
+    /// Long flag without dashes; `None` when only a combined flag sets it.
+    pub(crate) flag: Option<&'static str>,
+    /// Variables besides the one that is derived from the key.
+    pub(crate) aliases: &'static [Alias],
+    /// What it accepts.
+    pub(crate) kind: Kind,
+    /// Name of the value in help.
+    pub(crate) value_name: &'static str,
+    /// Value when no layer sets it.
+    pub(crate) default: fn() -> Value,
+    /// Where it stands in help.
+    pub(crate) group: Group,
+    /// Whether the short help leaves it out.
+    pub(crate) is_rare: bool,
+    /// One sentence.
+    pub(crate) help: &'static str,
+    /// The field of [`Limits`] that it sets.
+    pub(crate) limit: Option<LimitField>,
+}
+
+/// A further environment variable.
+#[derive(Debug)]
+pub(crate) enum Alias {
+    /// Same text as the key's own variable.
+    Same(&'static str),
+    /// Whole seconds without a unit.
+    Seconds(&'static str),
+}
+
+impl Alias {
+    /// Name of the variable.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Same(name) | Self::Seconds(name) => name,
+        }
+    }
+}
+
+/// A heading of the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    Network,
+    Tls,
+    Responses,
+    Log,
+    Limits,
+}
+
+impl Group {
+    /// Heading in help.
+    pub(crate) const fn heading(self) -> &'static str {
+        match self {
+            Self::Network => "Network",
+            Self::Tls => "TLS",
+            Self::Responses => "Responses",
+            Self::Log => "Logs and metrics",
+            Self::Limits => "Limits",
+        }
+    }
+}
+
+/// Ties a setting to a field of [`Limits`].
+#[derive(Debug)]
+pub(crate) struct LimitField {
+    /// Name of the field, for the completeness test.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the completeness test"))]
+    pub(crate) name: &'static str,
+    /// Stores a value that the setting's kind has accepted.
+    pub(crate) set: fn(&mut Limits, &Value),
+}
+
+impl Setting {
+    /// Variable that is derived from the key.
+    pub(crate) fn variable(&self) -> String {
+        format!("JUSTAPI_{}", self.key.replace('.', "__").to_uppercase())
+    }
+
+    /// The default, written as on the command line; empty when unset.
+    pub(crate) fn shown_default(&self) -> String {
+        self.kind.show(&(self.default)())
+    }
+}
+
+/// The setting of this key.
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+const BASE: Setting = Setting {
+    key: "",
+    flag: None,
+    aliases: &[],
+    kind: Kind::Switch,
+    value_name: "VALUE",
+    default: || Value::Unset,
+    group: Group::Network,
+    is_rare: false,
+    help: "",
+    limit: None,
+};
+
+/// A limit of core: its default, its type and its field from one name.
+macro_rules! limit {
+    (@kind count) => { Kind::Number { min: 1, max: u32::MAX as u64 } };
+    (@kind bytes) => { Kind::Bytes { max: u32::MAX as u64 } };
+    (@kind long_bytes) => { Kind::Bytes { max: i64::MAX as u64 } };
+    (@kind time) => { Kind::Time };
+    (@kind time_or_off) => { Kind::TimeOrOff };
+    (@unit count) => { "N" };
+    (@unit bytes) => { "SIZE" };
+    (@unit long_bytes) => { "SIZE" };
+    (@unit time) => { "TIME" };
+    (@unit time_or_off) => { "TIME" };
+    ($field:ident, $kind:ident, $key:literal, $flag:literal, $help:literal) => {
+        Setting {
+            key: $key,
+            flag: Some($flag),
+            kind: limit!(@kind $kind),
+            value_name: limit!(@unit $kind),
+            default: || LimitValue::to_value(Limits::DEFAULT.$field),
+            group: Group::Limits,
+            is_rare: true,
+            help: $help,
+            limit: Some(LimitField {
+                name: stringify!($field),
+                set: |limits, value| limits.$field = LimitValue::from_value(value),
+            }),
+            ..BASE
+        }
+    };
+}
+
+/// Types of the fields of [`Limits`].
+trait LimitValue {
+    fn to_value(self) -> Value;
+    fn from_value(value: &Value) -> Self;
+}
+
+macro_rules! number_limit {
+    ($($type:ty)*) => { $(
+        impl LimitValue for $type {
+            fn to_value(self) -> Value {
+                // Lossless: no target of ours has pointers wider than 64 bits.
+                Value::Number(u64::try_from(self).expect("limits fit 64 bits"))
+            }
+            fn from_value(value: &Value) -> Self {
+                value
+                    .number()
+                    .and_then(|number| Self::try_from(number).ok())
+                    .expect("the kind accepts only numbers of this type")
+            }
+        }
+    )* };
+}
+
+number_limit!(usize u32 u64);
+
+impl LimitValue for Duration {
+    fn to_value(self) -> Value {
+        Value::Time(self)
+    }
+
+    fn from_value(value: &Value) -> Self {
+        value.time().expect("the kind accepts only times")
+    }
+}
+
+impl LimitValue for Option<Duration> {
+    fn to_value(self) -> Value {
+        self.map_or(Value::Unset, Value::Time)
+    }
+
+    fn from_value(value: &Value) -> Self {
+        value.time()
+    }
+}
+
+/// Every setting, in the order of help and `config show`.
+pub(crate) static SETTINGS: &[Setting] = &[
+    Setting {
+        key: "server.host",
+        flag: Some("host"),
+        kind: Kind::Host,
+        value_name: "HOST",
+        default: || Value::Text("127.0.0.1".to_owned()),
+        help: "Address or host name to listen on; 0.0.0.0 or :: for every interface",
+        ..BASE
+    },
+    Setting {
+        key: "server.port",
+        flag: Some("port"),
+        aliases: &[Alias::Same("PORT")],
+        kind: Kind::Number {
+            min: 0,
+            max: 65_535,
+        },
+        value_name: "PORT",
+        default: || Value::Number(8000),
+        help: "TCP port; 0 picks a free one and prints it",
+        ..BASE
+    },
+    Setting {
+        key: "server.uds",
+        flag: Some("uds"),
+        kind: Kind::Path,
+        value_name: "PATH",
+        help: "Unix socket to listen on instead of a TCP port",
+        ..BASE
+    },
+    Setting {
+        key: "server.uds_mode",
+        flag: Some("uds-mode"),
+        kind: Kind::Mode,
+        value_name: "MODE",
+        default: || Value::Number(0o660),
+        is_rare: true,
+        help: "Permissions of the Unix socket, in octal",
+        ..BASE
+    },
+    Setting {
+        key: "server.fd",
+        flag: Some("fd"),
+        kind: Kind::Number {
+            min: 3,
+            max: 1_048_576,
+        },
+        value_name: "N",
+        is_rare: true,
+        help: "Inherited descriptor of a listening socket; LISTEN_FDS needs no flag",
+        ..BASE
+    },
+    Setting {
+        key: "server.lanes",
+        flag: Some("lanes"),
+        kind: Kind::Lanes,
+        value_name: "N",
+        help: "Threads that serve connections; auto is one per available CPU",
+        ..BASE
+    },
+    Setting {
+        key: "server.backlog",
+        flag: Some("backlog"),
+        kind: Kind::Number {
+            min: 1,
+            max: 65_535,
+        },
+        value_name: "N",
+        default: || Value::Number(1024),
+        is_rare: true,
+        help: "Connections that may wait in the kernel to be accepted",
+        ..BASE
+    },
+    limit!(
+        grace,
+        time,
+        "server.graceful",
+        "graceful",
+        "Time for requests in flight after SIGTERM or Ctrl-C"
+    )
+    .in_group(Group::Network),
+    Setting {
+        key: "server.pid_file",
+        flag: Some("pid-file"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        is_rare: true,
+        help: "File that holds the process id while the server runs",
+        ..BASE
+    },
+    Setting {
+        key: "server.tls.cert",
+        flag: Some("tls-cert"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Tls,
+        help: "Certificate chain (PEM); switches TLS and HTTP/2 on",
+        ..BASE
+    },
+    Setting {
+        key: "server.tls.key",
+        flag: Some("tls-key"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Tls,
+        help: "Private key of the certificate (PEM)",
+        ..BASE
+    },
+    Setting {
+        key: "server.tls.client_ca",
+        flag: Some("tls-client-ca"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Tls,
+        is_rare: true,
+        help: "Authorities (PEM) that must have signed the client's certificate",
+        ..BASE
+    },
+    Setting {
+        key: "server.cors",
+        flag: Some("cors"),
+        kind: Kind::Origins,
+        value_name: "ORIGIN",
+        default: || Value::List(Vec::new()),
+        group: Group::Responses,
+        help: "Origin whose pages may call this server; repeatable, * for all",
+        ..BASE
+    },
+    Setting {
+        key: "server.security_headers",
+        flag: Some("security-headers"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        help: "Send headers that harden browsers",
+        ..BASE
+    },
+    Setting {
+        key: "server.request_id",
+        flag: Some("request-id"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        help: "Give each request an id, in X-Request-Id and in the access log",
+        ..BASE
+    },
+    Setting {
+        key: "server.health",
+        flag: Some("health"),
+        kind: Kind::Switch,
+        default: || Value::Switch(true),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Answer /health, /live and /ready",
+        ..BASE
+    },
+    Setting {
+        key: "log.access",
+        flag: Some("access-log"),
+        kind: Kind::Choice(&["off", "text", "json"]),
+        value_name: "FORMAT",
+        default: || Value::Text("off".to_owned()),
+        group: Group::Log,
+        help: "One line per request on standard error: off, text or json",
+        ..BASE
+    },
+    Setting {
+        key: "log.format",
+        flag: Some("log-format"),
+        kind: Kind::Choice(&["text", "json"]),
+        value_name: "FORMAT",
+        default: || Value::Text("text".to_owned()),
+        group: Group::Log,
+        is_rare: true,
+        help: "Form of the server's own messages: text or json",
+        ..BASE
+    },
+    Setting {
+        key: "metrics.path",
+        kind: Kind::UrlPath,
+        default: || Value::Text("/metrics".to_owned()),
+        group: Group::Log,
+        help: "Path of the Prometheus metrics on the main address, or off",
+        ..BASE
+    },
+    Setting {
+        key: "metrics.addr",
+        kind: Kind::Address,
+        group: Group::Log,
+        help: "Own address for the Prometheus metrics",
+        ..BASE
+    },
+    Setting {
+        aliases: &[Alias::Same("JUSTAPI_MAX_CONNECTIONS")],
+        default: || Value::Number(descriptors::default_max_connections()),
+        ..limit!(
+            max_connections,
+            count,
+            "server.limits.max_connections",
+            "max-connections",
+            "Open connections; the default also keeps below the descriptor limit"
+        )
+    },
+    Setting {
+        aliases: &[Alias::Seconds("JUSTAPI_REQUEST_TIMEOUT_SECS")],
+        ..limit!(
+            request_timeout,
+            time_or_off,
+            "server.limits.timeout_request",
+            "timeout-request",
+            "From the end of the request head to the response head"
+        )
+    },
+    limit!(
+        header_timeout,
+        time,
+        "server.limits.timeout_header",
+        "timeout-header",
+        "Time to receive a whole request head"
+    ),
+    limit!(
+        idle_timeout,
+        time,
+        "server.limits.timeout_idle",
+        "timeout-idle",
+        "Time a kept-alive connection may stay without a request"
+    ),
+    limit!(
+        body_stall_timeout,
+        time,
+        "server.limits.timeout_body",
+        "timeout-body",
+        "Wait for the next byte of a request body"
+    ),
+    limit!(
+        write_stall_timeout,
+        time,
+        "server.limits.timeout_write",
+        "timeout-write",
+        "Wait for the client to take the next byte of a response"
+    ),
+    limit!(
+        tls_handshake_timeout,
+        time,
+        "server.limits.timeout_tls",
+        "timeout-tls",
+        "Time for the TLS handshake"
+    ),
+    limit!(
+        max_body_bytes,
+        long_bytes,
+        "server.limits.body",
+        "limit-body",
+        "Size of a request body"
+    ),
+    limit!(
+        max_request_line_bytes,
+        bytes,
+        "server.limits.request_line",
+        "limit-request-line",
+        "Size of method, target and version together"
+    ),
+    limit!(
+        max_header_bytes,
+        bytes,
+        "server.limits.header",
+        "limit-header",
+        "Size of the request line and all header lines together"
+    ),
+    limit!(
+        max_headers,
+        count,
+        "server.limits.headers",
+        "limit-headers",
+        "Header lines of a request"
+    ),
+    limit!(
+        h2_max_streams,
+        count,
+        "server.limits.h2_max_streams",
+        "h2-max-streams",
+        "HTTP/2 streams open at once on a connection"
+    ),
+    limit!(
+        h2_max_header_list_bytes,
+        bytes,
+        "server.limits.h2_header_list",
+        "h2-header-list",
+        "HTTP/2 header list after decompression"
+    ),
+    limit!(
+        h2_stream_window_bytes,
+        bytes,
+        "server.limits.h2_stream_window",
+        "h2-stream-window",
+        "HTTP/2 flow-control window of a stream"
+    ),
+    limit!(
+        h2_connection_window_bytes,
+        bytes,
+        "server.limits.h2_connection_window",
+        "h2-connection-window",
+        "HTTP/2 flow-control window of a connection"
+    ),
+    limit!(
+        h2_max_pending_resets,
+        count,
+        "server.limits.h2_max_pending_resets",
+        "h2-max-pending-resets",
+        "HTTP/2 streams reset by the client before they are accepted"
+    ),
+    limit!(
+        h2_max_local_resets,
+        count,
+        "server.limits.h2_max_local_resets",
+        "h2-max-local-resets",
+        "HTTP/2 streams that the server resets for the client's errors"
+    ),
+];
+
+impl Setting {
+    const fn in_group(mut self, group: Group) -> Self {
+        self.group = group;
+        self.is_rare = false;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Field names out of the derived `Debug`, which cannot forget one.
+    fn limit_fields() -> BTreeSet<String> {
+        format!("{:#?}", Limits::DEFAULT)
+            .lines()
+            .filter(|line| line.starts_with("    ") && !line.starts_with("     "))
+            .filter_map(|line| line.trim().split_once(": "))
+            .map(|(name, _)| name.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn each_limit_of_core_is_one_setting() {
+        let rows: Vec<_> = SETTINGS
+            .iter()
+            .filter_map(|setting| setting.limit.as_ref())
+            .map(|limit| limit.name.to_owned())
+            .collect();
+        assert_eq!(rows.len(), limit_fields().len());
+        assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), limit_fields());
+    }
+
+    #[test]
+    fn defaults_are_those_of_core() {
+        let mut limits = Limits::DEFAULT;
+        for setting in SETTINGS {
+            if let Some(limit) = &setting.limit {
+                (limit.set)(&mut limits, &(setting.default)());
+            }
+        }
+        assert!(limits.max_connections <= Limits::DEFAULT.max_connections);
+        limits.max_connections = Limits::DEFAULT.max_connections;
+        assert_eq!(limits, Limits::DEFAULT);
+    }
+
+    #[test]
+    fn names_are_unique_and_defaults_are_accepted() {
+        let mut names = BTreeSet::new();
+        for setting in SETTINGS {
+            assert!(names.insert(setting.key.to_owned()), "{}", setting.key);
+            assert!(names.insert(setting.variable()), "{}", setting.variable());
+            if let Some(flag) = setting.flag {
+                assert!(names.insert(flag.to_owned()), "{flag}");
+            }
+            for alias in setting.aliases {
+                assert!(names.insert(alias.name().to_owned()), "{}", alias.name());
+            }
+            assert!(!setting.help.is_empty() && !setting.help.ends_with('.'));
+            let default = (setting.default)();
+            if default != Value::Unset && default != Value::List(Vec::new()) {
+                assert_eq!(setting.kind.parse(&setting.shown_default()), Ok(default));
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Values of settings: what each kind accepts as text and as TOML, and how it
+//! is written back.
+//!
+//! Guarantee: what [`Kind::show`] writes, [`Kind::parse`] reads back as the
+//! same value.
+
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+/// What a setting accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A host name or IP address.
+    Host,
+    /// A path of a file or socket.
+    Path,
+    /// Permission bits, in octal.
+    Mode,
+    /// A whole number between two bounds.
+    Number {
+        /// Smallest value accepted.
+        min: u64,
+        /// Largest value accepted.
+        max: u64,
+    },
+    /// A number of lanes, or `auto`, which is unset.
+    Lanes,
+    /// A number of bytes with a unit.
+    Bytes {
+        /// Largest value accepted.
+        max: u64,
+    },
+    /// A time with a unit.
+    Time,
+    /// A time with a unit, or `off`, which is unset.
+    TimeOrOff,
+    /// On or off.
+    Switch,
+    /// One word of a list.
+    Choice(&'static [&'static str]),
+    /// Origins that may call from a browser.
+    Origins,
+    /// A URL path, or `off`, which is unset.
+    UrlPath,
+    /// An IP address with a port.
+    Address,
+}
+
+/// A value of some [`Kind`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Not set, `auto` or `off`.
+    Unset,
+    /// Host, path, word, URL path or address.
+    Text(String),
+    /// Number, mode or bytes.
+    Number(u64),
+    /// A time.
+    Time(Duration),
+    /// On or off.
+    Switch(bool),
+    /// Origins.
+    List(Vec<String>),
+}
+
+impl Value {
+    /// The text; `None` when it is unset or something else.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number; `None` when it is unset or something else.
+    pub(crate) const fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The time; `None` when it is unset or something else.
+    pub(crate) const fn time(&self) -> Option<Duration> {
+        match self {
+            Self::Time(time) => Some(*time),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a switch that is on.
+    pub(crate) const fn is_on(&self) -> bool {
+        matches!(self, Self::Switch(true))
+    }
+
+    /// The list; empty when it is unset or something else.
+    pub(crate) fn list(&self) -> &[String] {
+        match self {
+            Self::List(list) => list,
+            _ => &[],
+        }
+    }
+}
+
+impl Kind {
+    /// Reads the text of a flag or an environment variable.
+    ///
+    /// # Errors
+    /// Says what was expected; the caller quotes what was found.
+    pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
+        self.read(text)
+            .ok_or_else(|| format!("expected {}", self.expected()))
+    }
+
+    /// Reads a value of the configuration file in `folder`, to which its
+    /// paths are relative.
+    ///
+    /// # Errors
+    /// Says what was expected and what was found.
+    pub(crate) fn parse_toml(self, value: &DeValue<'_>, folder: &Path) -> Result<Value, String> {
+        let read = match (self, value) {
+            (Self::Switch, DeValue::Boolean(on)) => Some(Value::Switch(*on)),
+            (Self::Number { .. } | Self::Lanes | Self::Bytes { .. }, DeValue::Integer(number)) => {
+                u64::from_str_radix(&number.as_str().replace('_', ""), number.radix())
+                    .ok()
+                    .and_then(|number| self.read(&number.to_string()))
+            }
+            (Self::Origins, DeValue::Array(items)) => items
+                .iter()
+                .map(|item| item.get_ref().as_str().map(str::to_owned))
+                .collect::<Option<Vec<_>>>()
+                .and_then(|items| self.read(&items.join(","))),
+            (Self::Path, DeValue::String(text)) => self
+                .read(text)
+                .map(|_| Value::Text(folder.join(text.as_ref()).to_string_lossy().into_owned())),
+            (Self::Switch | Self::Number { .. }, _) => None,
+            (_, DeValue::String(text)) => self.read(text),
+            _ => None,
+        };
+        read.ok_or_else(|| {
+            format!(
+                "expected {}, found {}",
+                self.expected_in_toml(),
+                describe(value)
+            )
+        })
+    }
+
+    /// What the kind accepts, in words, for flags and variables.
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Self::Host => "a host name or IP address".to_owned(),
+            Self::Path => "a path".to_owned(),
+            Self::Mode => "permission bits in octal such as 660".to_owned(),
+            Self::Number { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Lanes => format!("`auto` or a whole number from 1 to {MAX_LANES}"),
+            Self::Bytes { .. } => "a size such as 64KiB, 10MiB or 1048576".to_owned(),
+            Self::Time => "a time such as 500ms, 30s or 2m".to_owned(),
+            Self::TimeOrOff => "`off` or a time such as 500ms, 30s or 2m".to_owned(),
+            Self::Switch => "`true` or `false`".to_owned(),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
+            Self::Origins => "origins such as https://example.org, or *".to_owned(),
+            Self::UrlPath => "`off` or a path such as /metrics".to_owned(),
+            Self::Address => "an address such as 127.0.0.1:9090".to_owned(),
+        }
+    }
+
+    /// Writes a value as it would be given on the command line.
+    pub(crate) fn show(self, value: &Value) -> String {
+        match (self, value) {
+            (Self::Lanes, Value::Unset) => "auto".to_owned(),
+            (Self::TimeOrOff | Self::UrlPath, Value::Unset) => "off".to_owned(),
+            (_, Value::Unset) => String::new(),
+            (_, Value::Text(text)) => text.clone(),
+            (Self::Mode, Value::Number(mode)) => format!("{mode:o}"),
+            (Self::Bytes { .. }, Value::Number(bytes)) => show_bytes(*bytes),
+            (_, Value::Number(number)) => number.to_string(),
+            (_, Value::Time(time)) => show_time(*time),
+            (_, Value::Switch(on)) => on.to_string(),
+            (_, Value::List(list)) => list.join(","),
+        }
+    }
+
+    fn read(self, text: &str) -> Option<Value> {
+        let text_if = |ok: bool| ok.then(|| Value::Text(text.to_owned()));
+        match self {
+            Self::Host => {
+                text_if(!text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '/'))
+            }
+            Self::Path => text_if(!text.is_empty()),
+            Self::Mode => u64::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| *mode <= 0o777)
+                .map(Value::Number),
+            Self::Number { min, max } => parse_number(text, min, max),
+            Self::Lanes if text == "auto" => Some(Value::Unset),
+            Self::Lanes => parse_number(text, 1, MAX_LANES),
+            Self::Bytes { max } => parse_bytes(text)
+                .filter(|bytes| *bytes <= max)
+                .map(Value::Number),
+            Self::TimeOrOff | Self::UrlPath if text == "off" => Some(Value::Unset),
+            Self::Time | Self::TimeOrOff => parse_time(text).map(Value::Time),
+            Self::Switch => match text {
+                "true" | "on" | "yes" | "1" => Some(Value::Switch(true)),
+                "false" | "off" | "no" | "0" => Some(Value::Switch(false)),
+                _ => None,
+            },
+            Self::Choice(words) => text_if(words.contains(&text)),
+            Self::Origins => {
+                let origins: Vec<_> = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|origin| !origin.is_empty())
+                    .map(str::to_owned)
+                    .collect();
+                origins
+                    .iter()
+                    .all(|origin| is_origin(origin))
+                    .then_some(Value::List(origins))
+            }
+            Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
+            Self::Address => text_if(text.parse::<std::net::SocketAddr>().is_ok()),
+        }
+    }
+
+    fn expected_in_toml(self) -> String {
+        match self {
+            Self::Time => "a time such as \"30s\"".to_owned(),
+            Self::TimeOrOff => "\"off\" or a time such as \"30s\"".to_owned(),
+            Self::Bytes { .. } => "a size such as \"10MiB\" or a number of bytes".to_owned(),
+            Self::Switch => "true or false".to_owned(),
+            Self::Mode => "permission bits as a string such as \"660\"".to_owned(),
+            Self::Lanes => format!("\"auto\" or a whole number from 1 to {MAX_LANES}"),
+            Self::Origins => "an array of origins such as [\"https://example.org\"]".to_owned(),
+            Self::Host | Self::Path | Self::UrlPath | Self::Address => {
+                format!("a string, {}", self.expected())
+            }
+            Self::Number { .. } | Self::Choice(_) => self.expected(),
+        }
+    }
+}
+
+/// More lanes than any machine of today has hardware threads.
+const MAX_LANES: u64 = 1024;
+
+const BYTE_UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1000),
+    ("B", 1),
+];
+
+const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+
+/// Reads a time such as `500ms`, `30s`, `1.5s`, `2m` or `1h`.
+pub(crate) fn parse_time(text: &str) -> Option<Duration> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(split);
+    let (_, unit_ms) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
+    if !is_decimal(number) {
+        return None;
+    }
+    let ms = number.parse::<f64>().ok()? * *unit_ms as f64;
+    // A hundred years is past every sensible wait and far from any overflow.
+    (ms <= 3.2e12).then(|| Duration::from_micros((ms * 1000.0).round() as u64))
+}
+
+/// Reads whole seconds.
+pub(crate) fn parse_seconds(text: &str) -> Option<Duration> {
+    text.parse::<u32>()
+        .ok()
+        .map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+/// Writes a time in the largest unit that divides it.
+pub(crate) fn show_time(time: Duration) -> String {
+    let micros = time.as_micros();
+    TIME_UNITS
+        .iter()
+        .rev()
+        .map(|(name, unit_ms)| (name, u128::from(*unit_ms) * 1000))
+        .find(|(_, unit)| micros >= *unit && micros.is_multiple_of(*unit))
+        .map_or_else(
+            || format!("{}ms", micros as f64 / 1000.0),
+            |(name, unit)| format!("{}{name}", micros / unit),
+        )
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.trim_start() {
+        "" => 1,
+        unit => {
+            BYTE_UNITS
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(unit))?
+                .1
+        }
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+fn show_bytes(bytes: u64) -> String {
+    BYTE_UNITS
+        .iter()
+        .take(3)
+        .find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor))
+        .map_or_else(
+            || bytes.to_string(),
+            |(name, factor)| format!("{}{name}", bytes / factor),
+        )
+}
+
+fn parse_number(text: &str, min: u64, max: u64) -> Option<Value> {
+    text.parse::<u64>()
+        .ok()
+        .filter(|number| (min..=max).contains(number))
+        .map(Value::Number)
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+fn is_origin(text: &str) -> bool {
+    text == "*"
+        || text.split_once("://").is_some_and(|(scheme, rest)| {
+            !scheme.is_empty() && !rest.is_empty() && !rest.contains(['/', ' '])
+        })
+}
+
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("\"{text}\""),
+        DeValue::Integer(number) => format!("the number {}", number.as_str()),
+        DeValue::Float(number) => format!("the number {}", number.as_str()),
+        DeValue::Boolean(on) => on.to_string(),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "an array".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: Kind, text: &str, shown: Option<&str>) {
+        let read = kind.parse(text).ok();
+        assert_eq!(
+            read.as_ref().map(|value| kind.show(value)).as_deref(),
+            shown,
+            "{text}"
+        );
+        if let (Some(value), Some(shown)) = (read, shown) {
+            assert_eq!(kind.parse(shown), Ok(value), "{shown} reads back");
+        }
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        check(Kind::Time, "30s", Some("30s"));
+        check(Kind::Time, "1500ms", Some("1500ms"));
+        check(Kind::Time, "1.5s", Some("1500ms"));
+        check(Kind::Time, "120s", Some("2m"));
+        check(Kind::Time, "0s", Some("0ms"));
+        check(Kind::Time, "0.5ms", Some("0.5ms"));
+        check(Kind::TimeOrOff, "off", Some("off"));
+        for bad in [
+            "30",
+            "",
+            "s",
+            "-1s",
+            "1 s",
+            "1e9s",
+            "inf s",
+            "1.2.3s",
+            "9999999999999h",
+            "1d",
+        ] {
+            check(Kind::Time, bad, None);
+        }
+    }
+
+    #[test]
+    fn sizes_are_binary_or_decimal() {
+        let kind = Kind::Bytes { max: u64::MAX };
+        check(kind, "10MiB", Some("10MiB"));
+        check(kind, "10 mib", Some("10MiB"));
+        check(kind, "2048", Some("2KiB"));
+        check(kind, "1MB", Some("1000000"));
+        check(kind, "0", Some("0"));
+        for bad in ["", "MiB", "1.5MiB", "-1", "99999999999GiB", "1TiB"] {
+            check(kind, bad, None);
+        }
+        check(Kind::Bytes { max: 1024 }, "1025", None);
+    }
+
+    #[test]
+    fn words_and_numbers_are_checked() {
+        check(
+            Kind::Number {
+                min: 0,
+                max: 65_535,
+            },
+            "65535",
+            Some("65535"),
+        );
+        check(
+            Kind::Number {
+                min: 0,
+                max: 65_535,
+            },
+            "65536",
+            None,
+        );
+        check(Kind::Lanes, "auto", Some("auto"));
+        check(Kind::Lanes, "0", None);
+        check(Kind::Mode, "660", Some("660"));
+        check(Kind::Mode, "888", None);
+        check(Kind::Choice(&["off", "text"]), "text", Some("text"));
+        check(Kind::Choice(&["off", "text"]), "xml", None);
+        check(
+            Kind::Origins,
+            "https://a.example, *",
+            Some("https://a.example,*"),
+        );
+        check(Kind::Origins, "a.example", None);
+        check(Kind::UrlPath, "metrics", None);
+        check(Kind::Address, "127.0.0.1:9090", Some("127.0.0.1:9090"));
+        check(Kind::Address, "9090", None);
+    }
+}

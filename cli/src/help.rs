@@ -1,0 +1,90 @@
+//! Texts of the help that do not belong to one flag: examples, exit codes.
+//!
+//! Guarantee: each example parses; a test runs them all through clap.
+
+/// Examples of `justapi`.
+pub(crate) const JUSTAPI: &str = "justapi serve
+justapi serve --addr 0.0.0.0:8080 --access-log text
+justapi config show --origin";
+
+/// Examples of `justapi serve`.
+pub(crate) const SERVE: &str = "justapi serve
+justapi serve --port 0 --json
+justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+justapi serve --uds /run/justapi.sock --access-log json
+justapi serve --check --config production.toml";
+
+/// Examples of `justapi bench`.
+pub(crate) const BENCH: &str = "justapi bench http://127.0.0.1:8000/hello
+justapi bench http://127.0.0.1:8000/echo -c 64 -z 30s --body @order.json
+justapi bench --matrix core
+justapi bench verify";
+
+/// Examples of `justapi config`.
+pub(crate) const CONFIG: &str = "justapi config show --origin
+justapi config check --config production.toml";
+
+/// Examples of `justapi explain`.
+pub(crate) const EXPLAIN: &str = "justapi explain JA501";
+
+/// Examples of `justapi completions`.
+pub(crate) const COMPLETIONS: &str = "justapi completions bash
+justapi completions fish";
+
+/// Examples of `justapi man`.
+pub(crate) const MAN: &str = "justapi man
+justapi man --out man1";
+
+/// Examples of `justapi version`.
+pub(crate) const VERSION: &str = "justapi version --json";
+
+/// Exit statuses of every command but `bench`.
+pub(crate) const EXIT_CODES: &str = "Exit codes:
+    0  success, also when the reader closed the pipe or the server stopped on a signal
+    1  the operation ran and failed, or a check found problems
+    2  usage: a flag or argument is wrong
+    3  the configuration is invalid
+    5  the address cannot be listened on
+    6  the environment lacks something
+   70  internal error
+  130  ended by Ctrl-C before the work was done; 143 by SIGTERM
+
+`justapi explain CODE` explains an error code.";
+
+/// Exit statuses of `bench`.
+pub(crate) const BENCH_EXIT_CODES: &str = "Exit codes:
+    0  measured, or the ledger is in order
+    1  usage or configuration
+    2  a rule of the matrix failed
+    3  a rule was inconclusive
+    4  the measurement is invalid
+    5  the target is unreachable, or no request succeeded
+    6  the ledger does not verify
+  130  interrupted by Ctrl-C, after a report of what was measured";
+
+/// Help template with the examples first after the usage line.
+pub(crate) fn template(examples: &str) -> String {
+    let heading = anstyle::AnsiColor::Green.on_default().bold();
+    let indented = examples.replace('\n', "\n  ");
+    format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         {heading}Examples:{heading:#}\n  {indented}\n\n{{all-args}}{{after-help}}"
+    )
+}
+
+/// Every example line.
+#[cfg(test)]
+pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
+    [
+        JUSTAPI,
+        SERVE,
+        BENCH,
+        CONFIG,
+        EXPLAIN,
+        COMPLETIONS,
+        MAN,
+        VERSION,
+    ]
+    .into_iter()
+    .flat_map(str::lines)
+}

@@ -1,0 +1,123 @@
+//! The command line of justapi: parse, dispatch, render the error.
+//!
+//! Guarantee: every way out is an [`ExitCode`] of the table in `--help`, a
+//! panic included.
+
+mod args;
+mod codes;
+mod commands;
+mod config;
+mod demo;
+mod descriptors;
+mod error;
+mod help;
+mod holder;
+mod spelling;
+mod ui;
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::panic;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use crate::args::{BenchCommand, Cli, Command, Global};
+use crate::error::{CliError, Code};
+use crate::ui::{Color, Ui};
+
+/// Exit status of a wrong command line of `bench`, where 2 is a failed rule.
+const BENCH_USAGE: u8 = 1;
+
+/// Runs the command line `arguments`, the program's name first.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let ui = early_ui(&arguments);
+    let panic_ui = ui.clone();
+    panic::set_hook(Box::new(move |info| {
+        let location = info
+            .location()
+            .map_or_else(String::new, |location| format!(" at {location}"));
+        let text = info.payload_as_str().unwrap_or("unknown payload");
+        panic_ui.panic(&format!("{text}{location}"));
+    }));
+    let status = panic::catch_unwind(|| parse_and_dispatch(&ui, arguments))
+        .unwrap_or_else(|_| Code::Internal.exit());
+    ExitCode::from(status)
+}
+
+fn parse_and_dispatch(ui: &Ui, arguments: Vec<OsString>) -> u8 {
+    let command = Cli::command();
+    let is_bench = arguments
+        .iter()
+        .filter_map(|argument| argument.to_str())
+        .find(|argument| command.find_subcommand(argument).is_some())
+        .is_some_and(|argument| argument == "bench");
+    let parsed = command
+        .try_get_matches_from(arguments)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let outcome = match parsed {
+        Ok(cli) => dispatch(cli),
+        Err(error) => ui.clap(&error).map(|()| match error.exit_code() {
+            0 => 0,
+            _ if is_bench => BENCH_USAGE,
+            _ => Code::Usage.exit(),
+        }),
+    };
+    outcome.unwrap_or_else(|error| {
+        ui.error(&error);
+        error.exit()
+    })
+}
+
+fn dispatch(cli: Cli) -> Result<u8, CliError> {
+    let Global {
+        quiet,
+        verbose,
+        color,
+        json,
+        config,
+    } = cli.global;
+    let ui = Ui::new(color.unwrap_or_default(), quiet, json);
+    let config = config.as_deref();
+    match cli.command {
+        Command::Serve(serve) => commands::serve(&ui, &serve, config, verbose),
+        Command::Bench(bench) => match bench.command {
+            Some(BenchCommand::Verify { root }) => commands::bench_verify(&ui, root.as_deref()),
+            None => commands::bench(&ui, &bench),
+        },
+        Command::Config(arguments) => commands::config(&ui, &arguments.command, config),
+        Command::Explain(explain) => commands::explain(&ui, explain.code.as_deref()),
+        Command::Completions(completions) => commands::completions(&ui, completions.shell),
+        Command::Man(man) => commands::man(&ui, man.out.as_deref()),
+        Command::Version => commands::version(&ui),
+    }
+}
+
+/// Reads `--color`, `--json` and `-q` before the command line is parsed, so
+/// that a parse error obeys them.
+fn early_ui(arguments: &[OsString]) -> Ui {
+    let mut color = Color::Auto;
+    let mut json = false;
+    let mut quiet = 0;
+    let mut words = arguments.iter().skip(1).map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        let value = match word.split_once('=') {
+            Some(("--color", value)) => Some(value.to_owned()),
+            _ if word == "--color" => words.next().map(Cow::into_owned),
+            _ => None,
+        };
+        match value.as_deref() {
+            Some("always") => color = Color::Always,
+            Some("never") => color = Color::Never,
+            _ => {}
+        }
+        match word.as_ref() {
+            "--json" => json = true,
+            "-q" | "--quiet" => quiet += 1,
+            "-qq" => quiet += 2,
+            "--" => break,
+            _ => {}
+        }
+    }
+    Ui::new(color, quiet, json)
+}

@@ -1,0 +1,237 @@
+//! Stopping: whatever was fully asked is answered, and the exit code is 0.
+//!
+//! *Lost* is a request that was fully sent and got no complete answer; a
+//! refused connection is not lost, its client can go elsewhere.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::client::{Client, End, ReadError, get};
+use crate::support::eventually;
+use crate::support::hpack;
+use crate::support::http2::{Http2, flag, frame, kind, method};
+use crate::support::server::Server;
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// Answers got, and what became of each lost request, by all clients of a load.
+#[derive(Default)]
+struct Load {
+    num_answered: AtomicUsize,
+    lost: Mutex<Vec<String>>,
+}
+
+impl Load {
+    /// Asks until nobody accepts any more.
+    fn run(&self, address: SocketAddr, is_kept_alive: bool) {
+        while let Ok(mut client) = Client::try_connect(address) {
+            while self.ask(&mut client, is_kept_alive) && is_kept_alive {}
+        }
+    }
+
+    /// One request; whether the connection may be used again.
+    fn ask(&self, client: &mut Client, is_kept_alive: bool) -> bool {
+        if client.try_send(get("/hello")).is_err() {
+            return false;
+        }
+        match client.read() {
+            Ok(response) => {
+                self.num_answered.fetch_add(1, Ordering::Relaxed);
+                response.header("connection") != Some("close")
+            }
+            Err(error) => {
+                let kind = if is_kept_alive { "kept alive" } else { "new" };
+                let mut lost = self.lost.lock().expect("no client panics");
+                lost.push(format!("{kind}: {error}"));
+                false
+            }
+        }
+    }
+}
+
+/// An upload that the handler waits for: half of its body is missing.
+fn start_upload(server: &Server) -> Client {
+    let mut client = server.connect();
+    client.send(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+    );
+    let mut interim = [0; 25];
+    std::io::Read::read_exact(client.stream(), &mut interim).expect("100 Continue");
+    client.send("[1");
+    client
+}
+
+/// Waits until new connections are refused or told that we are going.
+fn wait_for_drain(server: &Server) {
+    eventually(SOON, "drain begins", || {
+        let Ok(mut client) = Client::try_connect(server.address()) else {
+            return Some(());
+        };
+        client.send(get("/ready"));
+        let status = client.read().map(|response| response.status);
+        (status != Ok(200)).then_some(())
+    });
+}
+
+#[test]
+fn no_request_is_lost_under_load() {
+    for signal in [Signal::TERM, Signal::INT, Signal::TERM] {
+        let mut server = Server::start(&[]);
+        let address = server.address();
+        let load = Load::default();
+        std::thread::scope(|scope| {
+            let load = &load;
+            for index in 0..20 {
+                scope.spawn(move || load.run(address, index % 2 == 0));
+            }
+            eventually(Duration::from_secs(10), "load is on", || {
+                (load.num_answered.load(Ordering::Relaxed) > 500).then_some(())
+            });
+            server.signal(signal);
+        });
+        let lost = load.lost.into_inner().expect("no client panics");
+        assert!(lost.is_empty(), "{signal:?} lost {}: {lost:#?}", lost.len());
+        assert_eq!(server.exit(SOON).code(), Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn an_idle_server_stops_at_once() {
+    let mut server = Server::start(&[]);
+    let mut idle = server.connect();
+    assert_eq!(idle.get("/hello").status, 200);
+    let mut silent = server.connect();
+    let start = Instant::now();
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit(SOON).code(), Some(0));
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+    for client in [&mut idle, &mut silent] {
+        assert_eq!(client.read(), Err(ReadError::Nothing(End::Closed)));
+    }
+}
+
+#[test]
+fn a_request_in_flight_is_finished() {
+    let mut server = Server::start(&[]);
+    let mut upload = start_upload(&server);
+    server.signal(Signal::TERM);
+    wait_for_drain(&server);
+    upload.send("]");
+    let response = upload.read().unwrap();
+    assert_eq!((response.status, response.text().as_str()), (200, "[1]"));
+    assert_eq!(response.header("connection"), Some("close"));
+    assert_eq!(upload.read(), Err(ReadError::Nothing(End::Closed)));
+    assert_eq!(server.exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn readiness_turns_503_while_the_server_drains() {
+    let server = Server::start(&[]);
+    let mut probe = server.connect();
+    assert_eq!(probe.get("/ready").status, 200);
+    let mut upload = start_upload(&server);
+    server.signal(Signal::TERM);
+    wait_for_drain(&server);
+    probe.send(get("/ready"));
+    let response = probe
+        .read()
+        .expect("a connection from before the drain is answered");
+    assert_eq!(response.status, 503);
+    assert_eq!(response.header("connection"), Some("close"));
+    upload.send("]");
+    assert_eq!(upload.read().map(|response| response.status), Ok(200));
+}
+
+#[test]
+fn the_access_log_is_complete_at_the_end() {
+    const COUNT: usize = 200;
+    let mut server = Server::start(&["--access-log", "json"]);
+    let mut client = server.connect();
+    for index in 0..COUNT {
+        client.get(&format!("/anything/logged-{index}"));
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit(SOON).code(), Some(0));
+    server.wait_for_line(&format!("logged-{}\"", COUNT - 1));
+    let lines = server.lines();
+    let num_logged = lines
+        .iter()
+        .filter(|line| line.contains("/logged-"))
+        .count();
+    assert_eq!(num_logged, COUNT);
+}
+
+#[test]
+fn the_grace_time_bounds_the_drain() {
+    let mut server = Server::start(&["--graceful", "500ms"]);
+    let mut upload = start_upload(&server);
+    let start = Instant::now();
+    server.signal(Signal::TERM);
+    let status = server.exit(Duration::from_secs(3));
+    let elapsed = start.elapsed();
+    let is_due = Duration::from_millis(450)..Duration::from_secs(2);
+    assert!(is_due.contains(&elapsed), "{elapsed:?}");
+    assert_eq!(status.code(), Some(143), "something was cut off");
+    assert!(upload.read().is_err());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    for second in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[]);
+        let _upload = start_upload(&server);
+        server.signal(Signal::TERM);
+        wait_for_drain(&server);
+        assert!(server.is_running());
+        let start = Instant::now();
+        server.signal(second);
+        let status = server.exit(SOON);
+        assert!(
+            start.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            start.elapsed()
+        );
+        assert!(matches!(status.code(), Some(130 | 143)), "{status}");
+    }
+}
+
+#[test]
+fn http_2_gets_a_goaway_and_its_last_answers() {
+    let mut server = Server::start(&[]);
+    let mut connection = Http2::connect(server.address());
+    assert_eq!(connection.get(1, "/hello").status(), Some(200));
+    let block = hpack::encode(&method("POST", "/echo"));
+    connection
+        .send(&frame(kind::HEADERS, flag::END_HEADERS, 3, &block))
+        .unwrap();
+    connection.send(&frame(kind::DATA, 0, 3, b"[1")).unwrap();
+    // The answer on stream 5 proves that stream 3 was seen.
+    assert_eq!(connection.get(5, "/hello").status(), Some(200));
+    server.signal(Signal::TERM);
+    assert_eq!(connection.wait_for_go_away(), Ok(0));
+    connection
+        .send(&frame(kind::DATA, flag::END_STREAM, 3, b"]"))
+        .unwrap();
+    assert_eq!(connection.outcome(3).text(), "[1]");
+    assert_ne!(connection.read_to_end().1, End::StillOpen);
+    assert_eq!(server.exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn an_idle_http_2_connection_gets_a_goaway() {
+    let mut server = Server::start(&[]);
+    let mut connection = Http2::connect(server.address());
+    assert_eq!(connection.get(1, "/hello").status(), Some(200));
+    server.signal(Signal::TERM);
+    assert_eq!(connection.wait_for_go_away(), Ok(0));
+    assert_ne!(connection.read_to_end().1, End::StillOpen);
+    assert_eq!(server.exit(SOON).code(), Some(0));
+}

@@ -1,0 +1,217 @@
+//! HTTP/2 floods (CVE-2019-9511 and after, CVE-2023-44487, CVE-2025-8671).
+//!
+//! Each ends the connection or is absorbed, while memory stays flat and others
+//! are served; the three that make work for nothing must end it.
+
+use std::net::Shutdown;
+use std::time::Duration;
+
+use crate::support::client::End;
+use crate::support::hpack;
+use crate::support::http2::{Http2, flag, frame, get, kind, method};
+use crate::support::process;
+use crate::support::server::Server;
+
+const MIB: u64 = 1024 * 1024;
+const NUM_FRAMES: u32 = 20_000;
+/// More than the anchors of `field/reliability.md` F7 need to see a flood.
+const MAX_STREAMS: u32 = 4_000;
+const END: u8 = flag::END_STREAM | flag::END_HEADERS;
+
+/// Frames by the thousand, replies unread.
+#[derive(Debug)]
+struct Flood {
+    has_hung_up: bool,
+    go_away: Option<u32>,
+    /// Streams that the server says it looked at.
+    num_streams: u32,
+}
+
+fn flood(
+    server: &Server,
+    count: u32,
+    first: &[u8],
+    batch: impl Fn(u32) -> Vec<u8>,
+) -> Result<Flood, String> {
+    let before = process::rss_bytes(server.pid());
+    let mut connection = Http2::connect(server.address());
+    let socket = connection
+        .stream()
+        .try_clone()
+        .expect("a socket can be duplicated");
+    socket
+        .set_write_timeout(Some(Duration::from_secs(1)))
+        .expect("a valid timeout");
+    let mut most = before;
+    let mut num_sent = 0;
+    let mut is_taken = connection.send(first).is_ok();
+    while is_taken && num_sent < count {
+        let bytes: Vec<u8> = (num_sent..num_sent + 200).flat_map(&batch).collect();
+        is_taken = connection.send(&bytes).is_ok();
+        num_sent += 200;
+        most = most.max(process::rss_bytes(server.pid()));
+    }
+    // Half-close tells an absorbing server that no more comes.
+    let _already_gone = socket.shutdown(Shutdown::Write);
+    let (go_away, end) = connection.read_to_end();
+    most = most.max(process::rss_bytes(server.pid()));
+    let grown = most.saturating_sub(before);
+    if grown >= 32 * MIB {
+        return Err(format!(
+            "{} MiB more memory after {num_sent} frames",
+            grown / MIB
+        ));
+    }
+    server.answers_within(Duration::from_secs(2))?;
+    let has_hung_up = go_away.is_some_and(|code| code != 0) || (!is_taken && end != End::StillOpen);
+    Ok(Flood {
+        has_hung_up,
+        go_away,
+        num_streams: connection.last_stream.div_ceil(2),
+    })
+}
+
+/// The connection ends long before the flood does.
+fn check_ended(first: &[u8], batch: impl Fn(u32) -> Vec<u8>) {
+    let server = Server::start(&[]);
+    let flood = flood(&server, NUM_FRAMES, first, batch).expect("others are served");
+    assert!(flood.has_hung_up, "absorbed: {flood:?}");
+    assert!(flood.num_streams <= MAX_STREAMS, "late: {flood:?}");
+    assert!(
+        matches!(flood.go_away, None | Some(1 | 3 | 9 | 11)),
+        "{flood:?}"
+    );
+}
+
+/// The connection ends, or all of it is taken at no cost.
+fn check_survived(first: &[u8], batch: impl Fn(u32) -> Vec<u8>) {
+    let server = Server::start(&[]);
+    flood(&server, NUM_FRAMES, first, batch).expect("others are served");
+}
+
+const fn stream(index: u32) -> u32 {
+    index * 2 + 1
+}
+
+#[test]
+fn rapid_reset_ends_the_connection() {
+    let block = hpack::encode(&get("/hello"));
+    check_ended(&[], |index| {
+        let reset = frame(kind::RST_STREAM, 0, stream(index), &8u32.to_be_bytes());
+        [frame(kind::HEADERS, END, stream(index), &block), reset].concat()
+    });
+}
+
+#[test]
+fn made_you_reset_by_zero_increments_ends_the_connection() {
+    let block = hpack::encode(&method("POST", "/echo"));
+    check_ended(&[], |index| {
+        let update = frame(kind::WINDOW_UPDATE, 0, stream(index), &[0; 4]);
+        [
+            frame(kind::HEADERS, flag::END_HEADERS, stream(index), &block),
+            update,
+        ]
+        .concat()
+    });
+}
+
+#[test]
+fn made_you_reset_by_window_overflow_ends_the_connection() {
+    let block = hpack::encode(&method("POST", "/echo"));
+    check_ended(&[], |index| {
+        let most = 0x7fff_ffffu32.to_be_bytes();
+        let update = frame(kind::WINDOW_UPDATE, 0, stream(index), &most);
+        [
+            frame(kind::HEADERS, flag::END_HEADERS, stream(index), &block),
+            update,
+        ]
+        .concat()
+    });
+}
+
+#[test]
+fn a_continuation_flood_ends_the_connection() {
+    let first = frame(
+        kind::HEADERS,
+        flag::END_STREAM,
+        1,
+        &hpack::encode(&get("/hello")),
+    );
+    let block = hpack::encode(&[(
+        "x",
+        "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy",
+    )]);
+    check_ended(&first, |_| frame(kind::CONTINUATION, 0, 1, &block));
+}
+
+#[test]
+fn an_empty_continuation_flood_ends_the_connection() {
+    let first = frame(
+        kind::HEADERS,
+        flag::END_STREAM,
+        1,
+        &hpack::encode(&get("/hello")),
+    );
+    check_survived(&first, |_| frame(kind::CONTINUATION, 0, 1, &[]));
+}
+
+#[test]
+fn floods_of_other_frames_are_survived() {
+    let post = frame(
+        kind::HEADERS,
+        flag::END_HEADERS,
+        1,
+        &hpack::encode(&method("POST", "/echo")),
+    );
+    check_survived(&post, |_| frame(kind::DATA, 0, 1, &[]));
+    check_survived(&post, |_| frame(kind::DATA, flag::PADDED, 1, &[0]));
+    check_survived(&[], |_| frame(kind::PING, 0, 0, &[7; 8]));
+    check_survived(&[], |_| frame(kind::SETTINGS, 0, 0, &[]));
+    check_survived(&[], |_| {
+        frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255])
+    });
+    check_survived(&[], |index| {
+        frame(kind::PRIORITY, 0, stream(index), &[0, 0, 0, 0, 16])
+    });
+    check_survived(&[], |_| frame(0xee, 0, 0, &[0; 64]));
+    check_survived(&[], |_| {
+        frame(kind::WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes())
+    });
+}
+
+/// Streams that are never ended: refused beyond the limit, not kept.
+#[test]
+fn a_flood_of_open_streams_is_survived() {
+    let block = hpack::encode(&method("POST", "/echo"));
+    check_survived(&[], |index| {
+        frame(kind::HEADERS, flag::END_HEADERS, stream(index), &block)
+    });
+}
+
+/// Answers without a window to send them in must not pile up unbounded.
+#[test]
+fn a_client_without_a_window_is_survived() {
+    let settings = frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let block = hpack::encode(&get("/anything"));
+    check_survived(&settings, |index| {
+        frame(kind::HEADERS, END, stream(index), &block)
+    });
+}
+
+/// One 4 KB header, named by a byte, 16,000 times in each of 200 requests.
+#[test]
+fn an_hpack_bomb_is_survived() {
+    let server = Server::start(&[]);
+    let value = "v".repeat(4000);
+    let kept = [
+        hpack::encode(&get("/hello")),
+        hpack::encode_indexed("x", &value),
+    ]
+    .concat();
+    let first = frame(kind::HEADERS, END, 1, &kept);
+    let bomb = [hpack::encode(&get("/hello")), vec![0xbe; 16_000]].concat();
+    let outcome = flood(&server, 200, &first, |index| {
+        frame(kind::HEADERS, END, stream(index + 1), &bomb)
+    });
+    outcome.unwrap();
+}

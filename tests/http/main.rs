@@ -1,0 +1,18 @@
+//! The HTTP server as its users meet it: the built binary over real sockets.
+//!
+//! One file per subject; a case is one line of a table or one short test.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod drain;
+mod faults;
+mod framing;
+mod host_target;
+mod http2;
+mod http2_floods;
+mod keepalive;
+mod limits;
+mod metrics;
+mod sockets;
+mod tls;

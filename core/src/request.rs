@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version};
+use http::{Extensions, HeaderMap, Method, Uri, Version};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::header_map_pool;
+use crate::middleware::Id;
 
 /// A request on its way to a handler.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct Request {
     body: Body,
     params: PathParams,
     peer: Peer,
-    id: Option<HeaderValue>,
+    id: Option<Id>,
 }
 
 impl Request {
@@ -38,7 +39,7 @@ impl Request {
         Self::from_parts(head, body.into(), Peer::Unknown, None)
     }
 
-    pub(crate) fn from_parts(head: Parts, body: Body, peer: Peer, id: Option<HeaderValue>) -> Self {
+    pub(crate) fn from_parts(head: Parts, body: Body, peer: Peer, id: Option<Id>) -> Self {
         Self {
             head: Head(head),
             body,
@@ -110,7 +111,7 @@ impl Request {
 
     /// Request id, where the server gives them: as in the response's header.
     pub fn id(&self) -> Option<&str> {
-        self.id.as_ref().and_then(|id| id.to_str().ok())
+        self.id.as_ref().map(Id::as_str)
     }
 
     /// Body, to stream or to change its limit.

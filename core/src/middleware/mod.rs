@@ -16,6 +16,7 @@ use std::pin::Pin;
 
 pub use self::access_log::{AccessLog, AccessLogFormat};
 pub use self::cors::{Cors, CorsConfig};
+pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
 pub use self::security_headers::SecurityHeaders;
 use crate::handler::FutureSlot;

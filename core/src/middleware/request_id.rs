@@ -8,16 +8,12 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, RandomState};
 
-use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that is taken over; a UUID has 36, an AWS trace id 74.
 const MAX_ID_BYTES: usize = 128;
 const GENERATED_BYTES: usize = 32;
-/// Ids are cut from blocks of so many, so that most allocate nothing; a
-/// long-lived response keeps at most one block of 1 KiB in memory.
-const BLOCK_IDS: usize = 32;
 
 /// Gives each request an id that handlers, logs and the response share.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,13 +28,13 @@ impl RequestId {
     }
 
     /// Returns the id of the request with these headers.
-    pub(crate) fn assign(self, headers: &HeaderMap) -> HeaderValue {
+    pub(crate) fn assign(self, headers: &HeaderMap) -> Id {
         if self.trust_incoming {
             let mut values = headers.get_all(X_REQUEST_ID).iter();
             if let (Some(id), None) = (values.next(), values.next())
                 && is_valid(id.as_bytes())
             {
-                return id.clone();
+                return Id::Taken(id.clone());
             }
         }
         GENERATOR
@@ -46,8 +42,42 @@ impl RequestId {
     }
 
     /// Sets `X-Request-Id` of a response, replacing one of the handler.
-    pub(crate) fn apply(id: HeaderValue, headers: &mut HeaderMap) {
-        headers.insert(X_REQUEST_ID, id);
+    pub(crate) fn apply(id: &Id, headers: &mut HeaderMap) {
+        headers.insert(X_REQUEST_ID, id.to_header());
+    }
+
+    /// What [`Self::apply`] has set.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<&HeaderValue> {
+        headers.get(X_REQUEST_ID)
+    }
+}
+
+/// The id of one request.
+///
+/// A made one is kept as its digits: copying them is cheaper than counting
+/// references to them.
+#[derive(Debug, Clone)]
+pub(crate) enum Id {
+    Made([u8; GENERATED_BYTES]),
+    Taken(HeaderValue),
+}
+
+impl Id {
+    pub(crate) fn as_str(&self) -> &str {
+        let bytes = match self {
+            Self::Made(digits) => digits,
+            Self::Taken(value) => value.as_bytes(),
+        };
+        std::str::from_utf8(bytes).expect("an id is ASCII")
+    }
+
+    fn to_header(&self) -> HeaderValue {
+        match self {
+            Self::Made(digits) => {
+                HeaderValue::from_bytes(digits).expect("hex digits are a valid header value")
+            }
+            Self::Taken(value) => value.clone(),
+        }
     }
 }
 
@@ -59,8 +89,6 @@ thread_local! {
 struct Generator {
     high: fastrand::Rng,
     low: fastrand::Rng,
-    /// Ids that nobody has yet, one after the other.
-    block: Bytes,
 }
 
 impl Generator {
@@ -73,29 +101,31 @@ impl Generator {
         Self {
             high: fastrand::Rng::with_seed(seed(0)),
             low: fastrand::Rng::with_seed(seed(1)),
-            block: Bytes::new(),
         }
     }
 
-    fn next_id(&mut self) -> HeaderValue {
-        if self.block.is_empty() {
-            let mut block = Vec::with_capacity(BLOCK_IDS * GENERATED_BYTES);
-            for _ in 0..BLOCK_IDS {
-                let bits = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
-                block.extend_from_slice(&hex(bits));
-            }
-            self.block = block.into();
-        }
-        HeaderValue::from_maybe_shared(self.block.split_to(GENERATED_BYTES))
-            .expect("hex digits are a valid header value")
+    fn next_id(&mut self) -> Id {
+        let bits = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
+        Id::Made(hex(bits))
     }
 }
+
+/// Both digits of each byte.
+static HEX_PAIRS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 fn hex(bits: u128) -> [u8; GENERATED_BYTES] {
     let mut digits = [0; GENERATED_BYTES];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
-        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
-        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+        pair.copy_from_slice(&HEX_PAIRS[usize::from(byte)]);
     }
     digits
 }
@@ -120,7 +150,7 @@ mod tests {
             headers.append(X_REQUEST_ID, HeaderValue::from_bytes(id).unwrap());
         }
         let id = RequestId::new(trust).assign(&headers);
-        id.to_str().unwrap().to_owned()
+        id.as_str().to_owned()
     }
 
     fn assert_generated(id: &str) {
@@ -178,7 +208,7 @@ mod tests {
     fn the_response_has_one_id() {
         let mut headers = HeaderMap::new();
         headers.append(X_REQUEST_ID, HeaderValue::from_static("other"));
-        RequestId::apply(HeaderValue::from_static("mine"), &mut headers);
+        RequestId::apply(&Id::Taken(HeaderValue::from_static("mine")), &mut headers);
         let values: Vec<_> = headers.get_all(X_REQUEST_ID).iter().collect();
         assert_eq!(values, ["mine"]);
     }

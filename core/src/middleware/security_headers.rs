@@ -13,9 +13,6 @@ use http::header::{
 
 use crate::error::Error;
 
-const CROSS_ORIGIN_OPENER_POLICY: HeaderName =
-    HeaderName::from_static("cross-origin-opener-policy");
-
 /// Adds security headers to responses that lack them.
 #[derive(Debug, Clone)]
 pub struct SecurityHeaders {
@@ -28,7 +25,6 @@ impl Default for SecurityHeaders {
             (X_CONTENT_TYPE_OPTIONS, "nosniff"),
             (X_FRAME_OPTIONS, "DENY"),
             (REFERRER_POLICY, "no-referrer"),
-            (CROSS_ORIGIN_OPENER_POLICY, "same-origin"),
             // Not `default-src`: it would break the documentation pages.
             (CONTENT_SECURITY_POLICY, "frame-ancestors 'none'"),
         ];
@@ -119,11 +115,10 @@ mod tests {
         assert_eq!(found, expected);
     }
 
-    const DEFAULT: [(&str, &str); 5] = [
+    const DEFAULT: [(&str, &str); 4] = [
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
         ("referrer-policy", "no-referrer"),
-        ("cross-origin-opener-policy", "same-origin"),
         ("content-security-policy", "frame-ancestors 'none'"),
     ];
 
@@ -169,7 +164,7 @@ mod tests {
             .without_header(&CONTENT_SECURITY_POLICY);
         let mut expected = DEFAULT.to_vec();
         expected[2].1 = "origin";
-        expected[4] = ("x-added", "yes");
+        expected[3] = ("x-added", "yes");
         check(&set, &expected);
     }
 

@@ -31,7 +31,7 @@ use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
-use crate::middleware::{Entry, Next, RequestId};
+use crate::middleware::{Entry, Id, Next, RequestId};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -290,7 +290,7 @@ struct Record {
     started: Instant,
     method: Method,
     route: Cell<RouteId>,
-    request_id: Option<HeaderValue>,
+    request_id: Option<Id>,
     origin: Option<HeaderValue>,
     log: Option<Box<LogFields>>,
     finished: bool,
@@ -346,7 +346,7 @@ impl Record {
         let mut response = self.settle(response).into_http();
         let status = response.status();
         if let Some(id) = &self.request_id {
-            RequestId::apply(id.clone(), response.headers_mut());
+            RequestId::apply(id, response.headers_mut());
         }
         if let Some(security) = &builtins.security_headers {
             security.apply(response.headers_mut());
@@ -376,7 +376,7 @@ impl Record {
                 bytes: response.body().size_hint().exact(),
                 duration,
                 route: lane.app.pattern(route),
-                request_id: self.request_id.as_ref(),
+                request_id: RequestId::of(response.headers()),
                 user_agent: fields.user_agent.as_ref(),
                 referer: fields.referer.as_ref(),
             });

@@ -1,0 +1,358 @@
+//! A server in this process, driven over real sockets: what only a handler of
+//! our own can provoke.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use justapi_core::{
+    Body, BoundAddress, HeaderValue, Limits, Listen, Next, Request, Response, Router, Running,
+    Server, StatusCode, header, inline,
+};
+
+/// Starts a server of `router` on a free port.
+fn serve(router: Router, set_up: impl FnOnce(Server) -> Server) -> (Running, SocketAddr) {
+    let server = Server::new(router).listen(Listen::Tcp(([127, 0, 0, 1], 0).into()));
+    let running = set_up(server).start().expect("a free port");
+    let BoundAddress::Tcp { address, .. } = running.addresses()[0] else {
+        unreachable!("a TCP address was asked for");
+    };
+    (running, address)
+}
+
+/// Sends `request` and reads to the end of the connection.
+fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream.write_all(request.as_bytes()).expect("a peer");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("no reset");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// `GET path` with `Connection: close`.
+fn get(address: SocketAddr, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    exchange(address, &request)
+}
+
+#[track_caller]
+fn check(answer: &str, status: u16, contains: &[&str], lacks: &[&str]) {
+    let start = format!("HTTP/1.1 {status} ");
+    assert!(answer.starts_with(&start), "{status} expected: {answer}");
+    for text in contains {
+        assert!(answer.contains(text), "{text:?} expected: {answer}");
+    }
+    for text in lacks {
+        assert!(!answer.contains(text), "{text:?} not expected: {answer}");
+    }
+}
+
+/// Waits until `done` holds.
+#[track_caller]
+fn eventually(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn routes() -> Result<Router, justapi_core::Error> {
+    Router::new()
+        .get("/ok", inline(|_: Request| "ok"))?
+        .get(
+            "/panic-inline",
+            inline(|_: Request| -> &str { panic!("inline") }),
+        )?
+        .get("/panic-first", async |_: Request| -> &str {
+            panic!("first poll")
+        })?
+        .get("/panic-later", async |_: Request| -> &str {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            panic!("later poll")
+        })?
+        .get("/slow", async |_: Request| {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            "late"
+        })
+}
+
+#[test]
+fn a_panic_costs_its_own_request_only() {
+    let (running, address) = serve(routes().expect("routes"), |server| server);
+    for path in ["/panic-inline", "/panic-first", "/panic-later"] {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\n\r\nGET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        );
+        let answer = exchange(address, &request);
+        check(
+            &answer,
+            500,
+            &["application/problem+json", "HTTP/1.1 200 OK", "ok"],
+            &["poll"],
+        );
+    }
+    check(
+        &get(address, "/metrics"),
+        200,
+        &["justapi_panics_total 3"],
+        &[],
+    );
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_panic_in_middleware_is_a_500() {
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        server.middleware(async |request: Request, next: Next<'_>| {
+            assert!(request.path() != "/ok", "refused by the middleware");
+            next.run(request).await
+        })
+    });
+    check(&get(address, "/ok"), 500, &[], &["refused"]);
+    check(
+        &get(address, "/metrics"),
+        200,
+        &["justapi_panics_total 1"],
+        &[],
+    );
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn middleware_wraps_in_order_and_may_answer_itself() {
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        server
+            .middleware(async |request: Request, next: Next<'_>| {
+                let is_private = request.path().starts_with("/private");
+                let response = if is_private {
+                    Response::new(StatusCode::FORBIDDEN)
+                } else {
+                    next.run(request).await
+                };
+                response.with_header(header::SERVER, HeaderValue::from_static("outer"))
+            })
+            .middleware(async |request: Request, next: Next<'_>| {
+                let response = next.run(request).await;
+                response.with_header(header::VIA, HeaderValue::from_static("inner"))
+            })
+    });
+    check(
+        &get(address, "/ok"),
+        200,
+        &["server: outer", "via: inner"],
+        &[],
+    );
+    check(&get(address, "/private"), 403, &["server: outer"], &["via"]);
+    check(
+        &get(address, "/nowhere"),
+        404,
+        &["server: outer", "via: inner"],
+        &[],
+    );
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_handler_that_is_too_slow_is_a_504() {
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        server.limits(Limits {
+            request_timeout: Some(Duration::from_millis(50)),
+            ..Limits::DEFAULT
+        })
+    });
+    check(&get(address, "/slow"), 504, &["timeout_request"], &[]);
+    check(
+        &get(address, "/metrics"),
+        200,
+        &["justapi_rejected_total{reason=\"request_timeout\"} 1"],
+        &[],
+    );
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn framing_that_a_handler_sets_is_made_right() {
+    let lying = |_: Request| {
+        Response::text("four")
+            .with_header(header::CONTENT_LENGTH, HeaderValue::from_static("40"))
+            .with_header(
+                header::TRANSFER_ENCODING,
+                HeaderValue::from_static("chunked"),
+            )
+    };
+    let empty = |status| move |_: Request| Response::text("body").with_status(status);
+    let router = Router::new()
+        .get("/lying", inline(lying))
+        .and_then(|router| router.get("/204", inline(empty(StatusCode::NO_CONTENT))))
+        .and_then(|router| router.get("/304", inline(empty(StatusCode::NOT_MODIFIED))))
+        .and_then(|router| router.get("/101", inline(empty(StatusCode::SWITCHING_PROTOCOLS))))
+        .and_then(|router| router.get("/404", inline(|_: Request| StatusCode::NOT_FOUND)))
+        .expect("routes");
+    let (running, address) = serve(router, |server| server);
+    check(
+        &get(address, "/lying"),
+        200,
+        &["content-length: 4\r\n", "\r\n\r\nfour"],
+        &["40", "transfer-encoding"],
+    );
+    check(
+        &get(address, "/204"),
+        204,
+        &[],
+        &["body", "content-length", "transfer-encoding"],
+    );
+    check(
+        &get(address, "/304"),
+        304,
+        &[],
+        &["body", "transfer-encoding"],
+    );
+    check(&get(address, "/101"), 500, &[], &["body"]);
+    check(
+        &get(address, "/404"),
+        404,
+        &["content-length: 0\r\n"],
+        &["transfer-encoding"],
+    );
+    assert!(running.drain().finished);
+}
+
+/// A route that streams `num_chunks` chunks of 64 KiB and counts what it sent.
+fn streaming(num_chunks: usize) -> (Router, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counters = (Arc::clone(&sent), Arc::clone(&ended));
+    let router = Router::new()
+        .get("/stream", move |_: Request| {
+            let (sent, ended) = counters.clone();
+            async move {
+                let (sender, body) = Body::channel(2);
+                tokio::task::spawn_local(async move {
+                    for _ in 0..num_chunks {
+                        if sender.send(vec![b'x'; 64 * 1024]).await.is_err() {
+                            break;
+                        }
+                        sent.fetch_add(1, Ordering::SeqCst);
+                    }
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
+                Response::with_content(HeaderValue::from_static("text/plain"), body)
+            }
+        })
+        .expect("one route");
+    (router, sent, ended)
+}
+
+#[test]
+fn a_stream_is_chunked_for_http_1_1_and_ended_by_close_for_1_0() {
+    let (router, _, _) = streaming(2);
+    let (running, address) = serve(router, |server| server);
+    let answer = get(address, "/stream");
+    check(
+        &answer,
+        200,
+        &["transfer-encoding: chunked", "10000\r\nxxx"],
+        &["content-length"],
+    );
+    assert!(answer.ends_with("\r\n0\r\n\r\n"));
+    let answer = exchange(address, "GET /stream HTTP/1.0\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.0 200 OK"), "{}", &answer[..80]);
+    assert!(!answer.contains("transfer-encoding"));
+    assert!(answer.ends_with(&"x".repeat(128 * 1024)));
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_slow_reader_holds_the_producer_back_and_is_cut_off() {
+    let (router, sent, ended) = streaming(100_000);
+    let (running, address) = serve(router, |server| {
+        server.limits(Limits {
+            write_stall_timeout: Duration::from_millis(300),
+            ..Limits::DEFAULT
+        })
+    });
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream
+        .write_all(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("a peer");
+    // Nothing is read: the socket buffers fill, then the producer stands still.
+    eventually("the producer is told that nobody reads", || {
+        ended.load(Ordering::SeqCst) == 1
+    });
+    let sent = sent.load(Ordering::SeqCst);
+    assert!(sent * 64 * 1024 < 32 << 20, "{sent} chunks went to nobody");
+    check(
+        &get(address, "/metrics"),
+        200,
+        &["justapi_rejected_total{reason=\"write_stall\"} 1"],
+        &[],
+    );
+    drop(stream);
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_client_that_leaves_ends_its_stream() {
+    const NUM_CLIENTS: usize = 50;
+    let (router, _, ended) = streaming(usize::MAX);
+    let (running, address) = serve(router, |server| server);
+    for _ in 0..NUM_CLIENTS {
+        let mut stream = TcpStream::connect(address).expect("a listener");
+        stream
+            .write_all(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("a peer");
+        stream.read_exact(&mut [0; 1024]).expect("a stream");
+        stream.shutdown(Shutdown::Both).expect("an open socket");
+    }
+    eventually("every producer ends", || {
+        ended.load(Ordering::SeqCst) == NUM_CLIENTS
+    });
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_client_that_half_closes_still_gets_its_answer() {
+    let router = Router::new()
+        .get("/later", async |_: Request| {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            "later"
+        })
+        .expect("one route");
+    let (running, address) = serve(router, |server| server);
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream
+        .write_all(b"GET /later HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("a peer");
+    stream.shutdown(Shutdown::Write).expect("an open socket");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("no reset");
+    check(&answer, 200, &["later"], &[]);
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn request_ids_are_the_same_for_handler_and_client() {
+    let router = Router::new()
+        .get(
+            "/id",
+            inline(|request: Request| request.id().unwrap_or("none").to_owned()),
+        )
+        .expect("one route");
+    let (running, address) = serve(router, |server| {
+        server.request_id(justapi_core::RequestId::new(true))
+    });
+    let answer = get(address, "/id");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.contains(&format!("x-request-id: {body}")), "{answer}");
+    let request = "GET /id HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\nConnection: close\r\n\r\n";
+    check(
+        &exchange(address, request),
+        200,
+        &["x-request-id: mine", "\r\n\r\nmine"],
+        &[],
+    );
+    assert!(running.drain().finished);
+}

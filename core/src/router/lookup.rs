@@ -1,142 +1,137 @@
 //! From a method and a path to a route, and what to say when there is none.
 //!
-//! The first table decides almost every request; everything after it is the
-//! slow path of refusals, and may allocate.
+//! One walk decides almost every request, refusals included; a second is for
+//! HEAD routes and for trailing slashes.
 
 use std::borrow::Cow;
-use std::ptr;
 
 use http::{HeaderValue, Method};
 
-use crate::request::PathParams;
-use crate::router::route::Route;
-use crate::router::table::Table;
-use crate::router::{Lookup, Router, STANDARD, TrailingSlash, percent, standard_index};
-
-/// A path to look up.
-#[derive(Clone, Copy)]
-pub(super) struct Target<'p> {
-    pub(super) canonical: &'p str,
-    /// Whether `canonical` is spelled otherwise than the request's path, so
-    /// that positions in it mean nothing there.
-    pub(super) is_rewritten: bool,
-    /// Length of the request's path, which lacks a slash added to `canonical`.
-    pub(super) sent_len: usize,
-}
+use crate::request::{PathParams, Spans};
+use crate::router::path::Path;
+use crate::router::trie::{ANY, Ending, Wanted};
+use crate::router::{GET, HEAD, Lookup, Router, STANDARD, TrailingSlash, percent};
 
 impl Router {
     /// Finds what answers `method` on `path`, which is as it was sent.
     ///
     /// The parameters are positions in `path`, to be read with it.
     pub fn find(&self, method: &Method, path: &str) -> Lookup<'_> {
-        let rewritten = if percent::is_canonical(path) {
-            None
-        } else {
-            match percent::canonical_path(path) {
-                Some(canonical) => Some(canonical),
-                None => return Lookup::BadPath,
-            }
-        };
-        let target = Target {
-            canonical: rewritten.as_deref().unwrap_or(path),
-            is_rewritten: rewritten.is_some(),
-            sent_len: path.len(),
-        };
-        let table = self.table(method);
-        let mut params = PathParams::default();
-        match self.find_in(table, target, &mut params) {
-            Some(route) => Lookup::Found { route, params },
-            None => self.find_second_best(method, table, target),
-        }
-    }
-
-    /// The route of a table that answers; `None`, and anything in `params`,
-    /// when it has none or the one it has refuses a typed value.
-    #[inline]
-    fn find_in(
-        &self,
-        table: &Table,
-        target: Target<'_>,
-        params: &mut PathParams,
-    ) -> Option<&Route> {
-        let route = &self.routes[table.find(target.canonical)? as usize];
-        route.pattern.cut(target, params).then_some(route)
-    }
-
-    /// What to say when `tried`, the method's table, has no answer.
-    #[cold]
-    fn find_second_best(&self, method: &Method, tried: &Table, target: Target<'_>) -> Lookup<'_> {
-        let get = (method == Method::HEAD).then(|| self.table(&Method::GET));
-        // The method's table holds the any-method routes too, but a route
-        // there may have hidden one of them and then refused a value.
-        let others = [get.unwrap_or(&self.any), &self.any];
-        let found_in = |table, target| {
-            let mut params = PathParams::default();
-            let route = self.find_in(table, target, &mut params)?;
-            Some(Lookup::Found { route, params })
-        };
-        let found_in_others = |target| {
-            let others = others.iter().filter(|table| !ptr::eq(**table, tried));
-            others.into_iter().find_map(|table| found_in(table, target))
-        };
-        if let Some(found) = found_in_others(target) {
-            return found;
-        }
-        let sibling = match self.trailing_slash {
-            TrailingSlash::Strict => None,
-            TrailingSlash::Redirect | TrailingSlash::Ignore => sibling(target.canonical),
-        };
-        let sibling = sibling.as_deref().map(|canonical| Target {
-            canonical,
-            ..target
-        });
-        if let Some(sibling) = sibling
-            && let Some(found) = found_in(tried, sibling).or_else(|| found_in_others(sibling))
-        {
-            if self.trailing_slash == TrailingSlash::Ignore {
-                return found;
-            }
-            if is_safe_location(sibling.canonical) {
-                return Lookup::Redirect {
-                    path: sibling.canonical.to_owned(),
-                };
-            }
-        }
-        let same = sibling.filter(|_| self.trailing_slash == TrailingSlash::Ignore);
-        match self.allow(tried, target, same) {
-            Some(allow) if method == Method::OPTIONS => Lookup::Options { allow },
-            Some(allow) => Lookup::MethodNotAllowed { allow },
-            None => Lookup::NotFound,
-        }
-    }
-
-    /// Methods that answer on any of the targets, sorted; `None` for none.
-    ///
-    /// Called when neither the any-method routes nor `tried` matched a target.
-    fn allow(
-        &self,
-        tried: &Table,
-        target: Target<'_>,
-        sibling: Option<Target<'_>>,
-    ) -> Option<HeaderValue> {
-        let answers = |table| {
-            let answers_on = |target| {
-                let mut params = PathParams::default();
-                self.find_in(table, target, &mut params).is_some()
+        let plain = Path::new(path);
+        if plain.is_plain {
+            let mut refusals = Vec::new();
+            return match self.find_route(method, plain, &mut refusals) {
+                Some(found) => found,
+                None => self.find_second_best(method, plain, refusals),
             };
-            answers_on(target) || sibling.is_some_and(answers_on)
+        }
+        self.find_encoded(method, path)
+    }
+
+    /// [`Router::find`] where percent-decoding is due.
+    #[cold]
+    fn find_encoded(&self, method: &Method, path: &str) -> Lookup<'_> {
+        let Some(canonical) = percent::canonical_path(path) else {
+            return Lookup::BadPath;
         };
-        let standard = STANDARD.iter().zip(&self.standard);
-        let standard = standard.filter_map(|(method, table)| Some((method, table.as_deref()?)));
-        let custom = self.custom.iter().map(|(method, table)| (method, table));
-        let mut names: Vec<&str> = standard
-            .chain(custom)
-            .filter(|(_, table)| !ptr::eq(*table, tried) && answers(table))
-            .map(|(method, _)| method.as_str())
-            .collect();
-        if names.is_empty() {
+        let path = Path::new(&canonical);
+        let mut refusals = Vec::new();
+        let mut lookup = self
+            .find_route(method, path, &mut refusals)
+            .unwrap_or_else(|| self.find_second_best(method, path, refusals));
+        if let Lookup::Found { params, .. } = &mut lookup {
+            params.decode(&canonical);
+        }
+        lookup
+    }
+
+    /// The route that answers; what the path has for other methods is added to
+    /// `refusals`.
+    #[expect(
+        clippy::inline_always,
+        reason = "a call copies the outcome once more: ADR 0003"
+    )]
+    #[inline(always)]
+    fn find_route<'r>(
+        &'r self,
+        method: &Method,
+        path: Path<'_>,
+        refusals: &mut Vec<&'r Ending>,
+    ) -> Option<Lookup<'r>> {
+        if !path.text.starts_with('/') {
             return None;
         }
+        let slot = self.slot(method).unwrap_or(ANY);
+        let mut spans = Spans::new();
+        let mut wanted = Wanted { slot, or_else: ANY };
+        if slot == HEAD {
+            if self.has_head_routes {
+                // A route for any method hides no GET route from HEAD.
+                wanted.or_else = HEAD;
+                if let Some(index) = self.trie.find(path, wanted, &mut spans, refusals) {
+                    return Some(self.found(index, spans));
+                }
+            }
+            wanted = Wanted {
+                slot: GET,
+                or_else: ANY,
+            };
+        }
+        let index = self.trie.find(path, wanted, &mut spans, refusals)?;
+        Some(self.found(index, spans))
+    }
+
+    #[inline]
+    fn found(&self, index: u32, spans: Spans) -> Lookup<'_> {
+        let route = &self.routes[index as usize];
+        let params = PathParams::new(route.pattern.names, spans);
+        Lookup::Found { route, params }
+    }
+
+    /// What to say when no route answers the path as it is.
+    fn find_second_best<'r>(
+        &'r self,
+        method: &Method,
+        path: Path<'_>,
+        mut refusals: Vec<&'r Ending>,
+    ) -> Lookup<'r> {
+        if self.trailing_slash != TrailingSlash::Strict
+            && let Some(sibling) = sibling(path.text)
+        {
+            let is_ignored = self.trailing_slash == TrailingSlash::Ignore;
+            let mut of_sibling = Vec::new();
+            match self.find_route(method, Path::new(&sibling), &mut of_sibling) {
+                Some(found) if is_ignored => return found,
+                Some(_) if is_safe_location(&sibling) => {
+                    return Lookup::Redirect {
+                        path: sibling.into_owned(),
+                    };
+                }
+                _ if is_ignored => refusals.append(&mut of_sibling),
+                _ => {}
+            }
+        }
+        if refusals.is_empty() {
+            return Lookup::NotFound;
+        }
+        let allow = self.allow(&refusals);
+        if method == Method::OPTIONS {
+            Lookup::Options { allow }
+        } else {
+            Lookup::MethodNotAllowed { allow }
+        }
+    }
+
+    /// The methods that would have been answered, sorted.
+    #[cold]
+    fn allow(&self, refusals: &[&Ending]) -> HeaderValue {
+        let slots = refusals.iter().flat_map(|ending| ending.slots());
+        let mut names: Vec<&str> = slots
+            .map(|slot| match STANDARD.get(slot) {
+                Some(method) => method.as_str(),
+                None => self.custom[slot - ANY - 1].as_str(),
+            })
+            .collect();
         if names.contains(&"GET") {
             names.push("HEAD");
         }
@@ -144,26 +139,7 @@ impl Router {
         names.sort_unstable();
         names.dedup();
         let allow = HeaderValue::try_from(names.join(", "));
-        Some(allow.expect("method names are tokens"))
-    }
-
-    /// The table to try first: the method's, or what stands in for it.
-    #[inline]
-    fn table(&self, method: &Method) -> &Table {
-        let own = match standard_index(method) {
-            Some(index) => self.standard[index].as_deref(),
-            None => {
-                let mut custom = self.custom.iter();
-                custom
-                    .find(|(name, _)| name == method)
-                    .map(|(_, table)| table)
-            }
-        };
-        match own {
-            Some(table) => table,
-            None if method == Method::HEAD => self.table(&Method::GET),
-            None => &self.any,
-        }
+        allow.expect("method names are tokens")
     }
 }
 

@@ -1,17 +1,20 @@
 //! The URL router: (method, path) → route, or the right refusal.
 //!
-//! Guarantees: finding a route without parameters allocates nothing; a path
-//! is compared in its canonical spelling (RFC 3986 §6.2.2), so an encoded
-//! slash never splits a segment; `Allow` is complete (RFC 9110 §10.2.1).
+//! Guarantees: a lookup with up to four parameters and nothing to decode
+//! allocates nothing; a path is compared in its canonical spelling (RFC 3986
+//! §6.2.2), so an encoded slash never splits a segment; `Allow` is complete
+//! (RFC 9110 §10.2.1). Why a trie of our own: `docs/adr/0003-own-route-trie.md`.
 
 mod dispatch;
 mod lookup;
+mod path;
 mod pattern;
 mod percent;
 mod route;
-mod table;
+mod stems;
 #[cfg(test)]
 mod tests;
+mod trie;
 
 use http::{HeaderValue, Method};
 
@@ -19,7 +22,7 @@ use crate::error::Error;
 use crate::handler::Handler;
 use crate::request::PathParams;
 use crate::router::pattern::Pattern;
-use crate::router::table::Table;
+use crate::router::trie::{ANY, NUM_STANDARD, Slot, Trie};
 
 pub use crate::router::route::{Route, RouteId, RouteInfo, RouteOptions};
 
@@ -77,11 +80,11 @@ pub enum Lookup<'r> {
 /// and does not remove `..`. A literal brace is written `%7B` or `%7D`.
 ///
 /// # Which route wins
-/// Segment by segment from the left: literal, parameter, catch-all. The route
-/// chosen so must also accept its typed values: `/users/x` is not found when
-/// `/users/{id:int}` is the choice, even if a catch-all exists. Two routes of
-/// a method that put a parameter and a catch-all, or two parameters, at the
-/// same place of the same path are a conflict when registered.
+/// Segment by segment from the left: literal, typed parameter (uuid, uint,
+/// int, float), parameter, catch-all. A choice that leads nowhere, because a
+/// later segment or a type does not match or the method has no route there, is
+/// given up for the next. Two routes of a method that differ in the names of
+/// parameters alone are a conflict when registered.
 ///
 /// # Methods
 /// HEAD without a route of its own is answered by GET's. OPTIONS without one
@@ -112,13 +115,11 @@ pub struct Router {
     /// Index is the route's id.
     routes: Vec<Route>,
     trailing_slash: TrailingSlash,
-    /// Routes for any method alone: what a method without a table answers.
-    any: Table,
-    /// By [`standard_index`]. A table also holds the any-method routes, so
-    /// that one lookup decides by path before it decides by method; HEAD's
-    /// does not, because GET's come first.
-    standard: [Option<Box<Table>>; STANDARD.len()],
-    custom: Vec<(Method, Table)>,
+    trie: Trie,
+    /// Methods beyond [`STANDARD`], whose slots follow [`ANY`].
+    custom: Vec<Method>,
+    /// Whether a HEAD request may have a route that is not GET's.
+    has_head_routes: bool,
 }
 
 impl Router {
@@ -300,49 +301,48 @@ impl Router {
             options,
             handler,
         });
-        let routes = &self.routes;
-        let insert = |method: &Method, table: &mut Table| {
-            table
-                .insert(routes, index)
-                .map_err(|existing| Error::RouteConflict {
-                    method: method.clone(),
-                    path: pattern.to_owned(),
-                    existing,
-                })
+        let route = &self.routes[index as usize];
+        let slot = match &route.method {
+            Some(method) => self.slot(method).unwrap_or_else(|| {
+                self.custom.push(method.clone());
+                ANY + self.custom.len()
+            }),
+            None => ANY,
         };
-        match &routes[index as usize].method {
-            Some(method) => match standard_index(method) {
-                Some(place) => {
-                    let new = || Box::new(new_table(method, routes));
-                    insert(method, self.standard[place].get_or_insert_with(new))?;
-                }
-                None => match self.custom.iter_mut().find(|(name, _)| name == method) {
-                    Some((_, table)) => insert(method, table)?,
-                    None => {
-                        let mut table = new_table(method, routes);
-                        insert(method, &mut table)?;
-                        self.custom.push((method.clone(), table));
-                    }
-                },
-            },
-            None => {
-                insert(&Method::GET, &mut self.any)?;
-                for (method, table) in STANDARD.iter().zip(&mut self.standard) {
-                    if let Some(table) = table.as_deref_mut().filter(|_| *method != Method::HEAD) {
-                        insert(method, table)?;
-                    }
-                }
-                for (method, table) in &mut self.custom {
-                    insert(method, table)?;
-                }
-            }
+        self.has_head_routes |= route.method == Some(Method::HEAD);
+        match self.trie.insert(&route.pattern.segments, slot, index) {
+            Ok(()) => Ok(self),
+            Err(existing) => Err(Error::RouteConflict {
+                method: route.method.clone().unwrap_or(Method::GET),
+                path: pattern.to_owned(),
+                existing: self.routes[existing as usize].pattern.text.clone(),
+            }),
         }
-        Ok(self)
+    }
+
+    /// Place of a method in the trie; `None` when no route names it.
+    #[inline]
+    fn slot(&self, method: &Method) -> Option<Slot> {
+        Some(match *method {
+            Method::GET => GET,
+            Method::POST => 1,
+            Method::PUT => 2,
+            Method::DELETE => 3,
+            Method::HEAD => HEAD,
+            Method::OPTIONS => 5,
+            Method::CONNECT => 6,
+            Method::PATCH => 7,
+            Method::TRACE => 8,
+            _ => ANY + 1 + self.custom.iter().position(|known| known == method)?,
+        })
     }
 }
 
-/// Methods with a table each; custom ones are searched for by name.
-const STANDARD: [Method; 9] = [
+const GET: Slot = 0;
+const HEAD: Slot = 4;
+
+/// Methods by their slots; custom ones are searched for by name.
+const STANDARD: [Method; NUM_STANDARD] = [
     Method::GET,
     Method::POST,
     Method::PUT,
@@ -353,32 +353,3 @@ const STANDARD: [Method; 9] = [
     Method::PATCH,
     Method::TRACE,
 ];
-
-/// Index into [`STANDARD`], by comparing discriminants only.
-fn standard_index(method: &Method) -> Option<usize> {
-    Some(match *method {
-        Method::GET => 0,
-        Method::POST => 1,
-        Method::PUT => 2,
-        Method::DELETE => 3,
-        Method::HEAD => 4,
-        Method::OPTIONS => 5,
-        Method::CONNECT => 6,
-        Method::PATCH => 7,
-        Method::TRACE => 8,
-        _ => return None,
-    })
-}
-
-/// Table of a method's first route: the any-method routes registered so far.
-fn new_table(method: &Method, routes: &[Route]) -> Table {
-    let mut table = Table::default();
-    for route in routes {
-        if route.method.is_none() && method != Method::HEAD {
-            table
-                .insert(routes, route.id.0)
-                .expect("they are together in the any-method table already");
-        }
-    }
-    table
-}

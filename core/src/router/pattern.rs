@@ -1,4 +1,4 @@
-//! Route patterns: the grammar, and cutting parameters out of a path.
+//! Route patterns: the grammar, and the types of parameters.
 //!
 //! ```text
 //! pattern   = 1*( "/" segment )
@@ -6,28 +6,43 @@
 //! type      = "str" / "int" / "uint" / "float" / "uuid" / "path"
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
-use crate::request::{ParamValue, PathParams};
-use crate::router::lookup::Target;
 use crate::router::percent;
-
-/// matchit names parameters by letter and panics at the 26th.
-const MAX_PARAMETERS: usize = 25;
 
 /// A parsed route pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     /// As the user wrote it.
     pub(super) text: String,
-    /// Canonical form without names and types, in matchit's syntax: equal for
-    /// patterns that match the same paths.
-    pub(super) key: String,
-    parameters: Box<[Parameter]>,
-    /// Bytes after the last parameter.
-    literal_after: usize,
+    /// Equal for patterns that match the same paths.
+    pub(super) segments: Box<[Segment]>,
+    /// Of the parameters, in order.
+    pub(super) names: &'static [&'static str],
+}
+
+/// What one segment of a path must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// This text in its canonical spelling; may be empty.
+    Literal(Box<str>),
+    /// Anything that is not empty and of this type.
+    Parameter(Kind),
+}
+
+/// Type of a parameter, the narrowest first: the order in which the
+/// parameters that share a place are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Uuid,
+    Uint,
+    Int,
+    Float,
+    Str,
+    /// Catch-all: all segments that are left.
+    Path,
 }
 
 impl Pattern {
@@ -39,78 +54,6 @@ impl Pattern {
             reason,
         })
     }
-
-    pub(super) fn is_static(&self) -> bool {
-        self.parameters.is_empty()
-    }
-
-    /// Whether no lookup could tell this pattern from `other`: the same key,
-    /// or a parameter where the other has its catch-all.
-    pub(super) fn conflicts_with(&self, other: &Self) -> bool {
-        let pairs = self.key.split('/').zip(other.key.split('/'));
-        match pairs.into_iter().find(|(a, b)| a != b) {
-            Some(pair) => matches!(pair, (PARAMETER, CATCH_ALL) | (CATCH_ALL, PARAMETER)),
-            None => self.key == other.key,
-        }
-    }
-
-    /// Cuts the parameters out of the path that this pattern matched.
-    ///
-    /// `params` is empty before; `false`, and anything in it, when a value
-    /// does not parse as its type. Only the values before the last are searched for their
-    /// end: all else follows from the lengths of the literals.
-    pub(super) fn cut(&self, target: Target<'_>, params: &mut PathParams) -> bool {
-        let path = target.canonical;
-        let mut start = 0;
-        let mut parameters = self.parameters.iter().peekable();
-        while let Some(parameter) = parameters.next() {
-            start += parameter.literal_before;
-            let end = if parameters.peek().is_none() {
-                path.len() - self.literal_after
-            } else {
-                let slash = path.bytes().skip(start).position(|byte| byte == b'/');
-                start + slash.expect("a slash separates two parameters")
-            };
-            let raw = &path[start..end];
-            let value = if target.is_rewritten {
-                let Some(text) = percent::decode(raw) else {
-                    return false;
-                };
-                if !parameter.kind.accepts(&text) {
-                    return false;
-                }
-                ParamValue::Decoded(text)
-            } else {
-                if !parameter.kind.accepts(raw) {
-                    return false;
-                }
-                ParamValue::Span(start as u32, end.min(target.sent_len) as u32)
-            };
-            params.push(parameter.name, value);
-            start = end;
-        }
-        true
-    }
-}
-
-#[derive(Debug)]
-struct Parameter {
-    name: &'static str,
-    kind: Kind,
-    /// Bytes between the previous parameter's end, or the path's start, and
-    /// this one.
-    literal_before: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Str,
-    Int,
-    Uint,
-    Float,
-    Uuid,
-    /// Catch-all.
-    Path,
 }
 
 impl Kind {
@@ -126,7 +69,14 @@ impl Kind {
         })
     }
 
-    fn accepts(self, text: &str) -> bool {
+    /// Whether a segment of a canonical path, once decoded, is of this type.
+    pub(super) fn accepts(self, segment: &str) -> bool {
+        self.accepts_decoded(segment)
+            || segment.contains('%')
+                && percent::decode(segment).is_some_and(|text| self.accepts_decoded(&text))
+    }
+
+    fn accepts_decoded(self, text: &str) -> bool {
         match self {
             Self::Str | Self::Path => true,
             Self::Int => text.parse::<i64>().is_ok(),
@@ -137,56 +87,36 @@ impl Kind {
     }
 }
 
-const PARAMETER: &str = "{p}";
-const CATCH_ALL: &str = "{*p}";
-
 fn parse(text: &str) -> Result<Pattern, &'static str> {
-    let segments = text.strip_prefix('/').ok_or("must start with a slash")?;
+    let written = text.strip_prefix('/').ok_or("must start with a slash")?;
     if text.contains(['?', '#']) {
         return Err("a pattern is a path: no query and no fragment");
     }
     if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err("whitespace and control characters must be percent-encoded");
     }
-    let mut key = String::with_capacity(text.len());
-    let mut parameters: Vec<Parameter> = Vec::new();
-    let mut parameter_end = 0;
-    for segment in segments.split('/') {
-        if parameters
-            .last()
-            .is_some_and(|last| last.kind == Kind::Path)
-        {
+    let mut segments = Vec::new();
+    let mut names = Vec::new();
+    for segment in written.split('/') {
+        if segments.last() == Some(&Segment::Parameter(Kind::Path)) {
             return Err("a catch-all must be the last segment");
         }
-        key.push('/');
         let Some((name, kind)) = parse_parameter(segment)? else {
-            key += &percent::canonical_literal(segment)
+            let literal = percent::canonical_literal(segment)
                 .ok_or("percent-encoding must be valid, UTF-8 and without %00")?;
+            segments.push(Segment::Literal(literal.into()));
             continue;
         };
-        if parameters.iter().any(|known| known.name == name) {
+        if names.contains(&name) {
             return Err("two parameters have the same name");
         }
-        if parameters.len() == MAX_PARAMETERS {
-            return Err("more than 25 parameters");
-        }
-        parameters.push(Parameter {
-            name: intern(name),
-            kind,
-            literal_before: key.len() - parameter_end,
-        });
-        key += if kind == Kind::Path {
-            CATCH_ALL
-        } else {
-            PARAMETER
-        };
-        parameter_end = key.len();
+        names.push(name);
+        segments.push(Segment::Parameter(kind));
     }
     Ok(Pattern {
         text: text.to_owned(),
-        parameters: parameters.into(),
-        literal_after: key.len() - parameter_end,
-        key,
+        segments: segments.into(),
+        names: intern(&names),
     })
 }
 
@@ -244,28 +174,33 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-/// Gives a name a static life by leaking it, once per distinct name.
+/// Gives a list of names a static life by leaking it, once per distinct list.
 ///
-/// What is leaked is bounded by the names in the program's patterns, however
-/// many routers are built; requests never get here.
-fn intern(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = names.get(name) {
-        return known;
-    }
-    let leaked: &'static str = Box::leak(name.into());
-    names.insert(leaked);
-    leaked
+/// What is leaked is bounded by the program's patterns, however many routers
+/// are built; requests never get here.
+fn intern(names: &[&str]) -> &'static [&'static str] {
+    static LISTS: Mutex<BTreeMap<String, &'static [&'static str]>> = Mutex::new(BTreeMap::new());
+    let mut lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
+    // No name has a slash, so that no two lists are joined alike.
+    lists.entry(names.join("/")).or_insert_with(|| {
+        let leak = |name: &&str| -> &'static str { Box::leak(Box::from(*name)) };
+        Box::leak(names.iter().map(leak).collect())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Compares segments written as text, `{Int}` for a parameter.
     #[track_caller]
-    fn key(text: &str, expected: &str) {
-        assert_eq!(Pattern::parse(text).unwrap().key, expected, "{text}");
+    fn segments(text: &str, expected: &str) {
+        let pattern = Pattern::parse(text).unwrap();
+        let written = pattern.segments.iter().map(|segment| match segment {
+            Segment::Literal(text) => format!("/{text}"),
+            Segment::Parameter(kind) => format!("/{{{kind:?}}}"),
+        });
+        assert_eq!(written.collect::<String>(), expected, "{text}");
     }
 
     #[track_caller]
@@ -290,14 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_canonical_and_nameless() {
-        key("/", "/");
-        key("/a/", "/a/");
-        key("/café/%7euser", "/caf%C3%A9/~user");
-        key("/%7bliteral%7d", "/%7Bliteral%7D");
-        key("/a/{id:int}/{größe}", "/a/{p}/{p}");
-        key("/{*rest}", "/{*p}");
-        key("/f/{rest:path}", "/f/{*p}");
+    fn segments_are_canonical_and_nameless() {
+        segments("/", "/");
+        segments("/a/", "/a/");
+        segments("/café/%7euser", "/caf%C3%A9/~user");
+        segments("/%7bliteral%7d", "/%7Bliteral%7D");
+        segments("/a/{id:int}/{größe}", "/a/{Int}/{Str}");
+        segments("/{*rest}", "/{Path}");
+        segments("/f/{rest:path}", "/f/{Path}");
+        let many: Vec<String> = (0..40).map(|index| format!("/{{p{index}}}")).collect();
+        segments(&many.concat(), &"/{Str}".repeat(40));
     }
 
     #[test]
@@ -328,8 +265,6 @@ mod tests {
         refused("/100%", "percent-encoding");
         refused("/%ff", "percent-encoding");
         refused("/%00", "percent-encoding");
-        let many: Vec<String> = (0..26).map(|index| format!("/{{p{index}}}")).collect();
-        refused(&many.concat(), "25 parameters");
     }
 
     #[test]
@@ -360,7 +295,8 @@ mod tests {
 
     #[test]
     fn names_are_leaked_once() {
-        let first = intern("leaked_once");
-        assert!(std::ptr::eq(first, intern(&String::from("leaked_once"))));
+        let first = intern(&["leaked", "once"]);
+        assert!(std::ptr::eq(first, intern(&["leaked", "once"])));
+        assert_eq!(first, ["leaked", "once"]);
     }
 }

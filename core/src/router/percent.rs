@@ -8,21 +8,6 @@ use percent_encoding::percent_decode_str;
 
 const HEX_UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
-/// Whether a path is its own canonical spelling.
-///
-/// True of almost every path, and seen eight bytes at a time.
-pub(super) fn is_canonical(path: &str) -> bool {
-    let is_plain = |byte: &u8| byte.is_ascii() && *byte != b'%';
-    // No early exit inside a word, so that it is one vector comparison.
-    let is_plain_word =
-        |word: &[u8; 8]| word.iter().fold(true, |plain, byte| plain & is_plain(byte));
-    let bytes = path.as_bytes();
-    match bytes.last_chunk() {
-        Some(last) => bytes.as_chunks().0.iter().all(is_plain_word) && is_plain_word(last),
-        None => bytes.iter().all(is_plain),
-    }
-}
-
 /// Canonical spelling of a request path.
 ///
 /// Encoded unreserved characters are decoded, other triplets get upper-case
@@ -40,7 +25,7 @@ pub(super) fn canonical_literal(text: &str) -> Option<String> {
     canonical(text, is_path_character)
 }
 
-/// Decodes one parameter; `None` when it is not UTF-8.
+/// Decodes text; `None` when it is not UTF-8.
 pub(super) fn decode(text: &str) -> Option<Box<str>> {
     let bytes = percent_decode_str(text).collect();
     Some(String::from_utf8(bytes).ok()?.into_boxed_str())

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::body::Body;
 use crate::handler::{FutureSlot, inline};
-use crate::request::{ParamValue, Request};
+use crate::request::Request;
 use crate::response::Response;
 
 /// Builds a router from lines such as `GET /a`, `ANY /b` and `PURGE /c`.
@@ -26,6 +26,11 @@ fn try_build(routes: &[&str]) -> Result<Router, Error> {
             _ => router.route(method.parse().unwrap(), pattern, handler),
         }
     })
+}
+
+/// Method and pattern or path of a line.
+fn split(line: &str) -> [&str; 2] {
+    line.split_once(' ').unwrap().into()
 }
 
 /// Outcome of a lookup in words: `GET /{a} a=1`, `405 GET, HEAD`, `404`.
@@ -118,13 +123,106 @@ fn targets_that_are_no_paths_are_not_found() {
 }
 
 #[test]
-fn typed_values_that_do_not_parse_are_not_found() {
-    let router = build(&["GET /i/{id:int}", "GET /f/{rest:path}", "GET /{*rest}"]);
+fn typed_values_that_do_not_parse_fall_through() {
+    let router = build(&["GET /i/{id:int}", "GET /f/{rest:path}"]);
     check(&router, "GET /i/-12", "GET /i/{id:int} id=-12");
     check(&router, "GET /i/%31%32", "GET /i/{id:int} id=12");
+    check(&router, "GET /i/%2B1", "GET /i/{id:int} id=+1");
     check(&router, "GET /i/x", "404");
     check(&router, "GET /i/1%2F2", "404");
     check(&router, "GET /f/a/b", "GET /f/{rest:path} rest=a/b");
+    let uuid = "550e8400-e29b-41d4-a716-446655440000";
+    let router = build(&[
+        "GET /{rest:path}",
+        "GET /{any}",
+        "GET /{f:float}",
+        "GET /{i:int}",
+        "GET /{u:uint}",
+        "GET /{id:uuid}",
+        "GET /{i:int}/x",
+    ]);
+    check(
+        &router,
+        &format!("GET /{uuid}"),
+        &format!("GET /{{id:uuid}} id={uuid}"),
+    );
+    check(&router, "GET /7", "GET /{u:uint} u=7");
+    check(&router, "GET /-7", "GET /{i:int} i=-7");
+    check(&router, "GET /7.5", "GET /{f:float} f=7.5");
+    check(&router, "GET /seven", "GET /{any} any=seven");
+    check(&router, "GET /7/", "GET /{rest:path} rest=7/");
+    check(&router, "GET /7/x", "GET /{i:int}/x i=7");
+    check(&router, "GET /7/y", "GET /{rest:path} rest=7/y");
+}
+
+#[test]
+fn choices_are_given_up_one_by_one() {
+    let router = build(&[
+        "GET /{a}/{b}/c/d",
+        "GET /x/{b}/c/e",
+        "GET /x/{b:int}/{*rest}",
+        "GET /{a:int}/y/c/d",
+        "GET /{*all}",
+    ]);
+    check(&router, "GET /x/y/c/d", "GET /{a}/{b}/c/d a=x b=y");
+    check(
+        &router,
+        "GET /x/1/c/e",
+        "GET /x/{b:int}/{*rest} b=1 rest=c/e",
+    );
+    check(&router, "GET /x/y/c/e", "GET /x/{b}/c/e b=y");
+    check(&router, "GET /1/y/c/d", "GET /{a:int}/y/c/d a=1");
+    check(&router, "GET /1/2/c/d", "GET /{a}/{b}/c/d a=1 b=2");
+    check(&router, "GET /1/y/c/f", "GET /{*all} all=1/y/c/f");
+}
+
+#[test]
+fn other_methods_do_not_hide_a_less_specific_route() {
+    let router = build(&["POST /a/b", "PUT /a/{x:int}", "GET /{x}/{y}", "PURGE /{*z}"]);
+    check(&router, "GET /a/b", "GET /{x}/{y} x=a y=b");
+    check(&router, "GET /a/1", "GET /{x}/{y} x=a y=1");
+    check(&router, "PURGE /a/b", "PURGE /{*z} z=a/b");
+    check(&router, "PATCH /a/b", "405 GET, HEAD, OPTIONS, POST, PURGE");
+    check(&router, "PATCH /a/1", "405 GET, HEAD, OPTIONS, PURGE, PUT");
+    let router = build(&["GET /a", "HEAD /{x}", "ANY /b", "GET /{y}"]);
+    check(&router, "HEAD /a", "HEAD /{x} x=a");
+    check(&router, "HEAD /b", "HEAD /{x} x=b");
+    check(&router, "GET /b", "ANY /b");
+}
+
+#[test]
+fn long_paths_are_cut_like_short_ones() {
+    let long = "s".repeat(30);
+    let other = format!("{}t{}", "s".repeat(14), "s".repeat(15));
+    let pattern = format!("GET /{long}/{{a}}/{long}/{{b}}/{{c}}/{{d}}/{{e}}/end");
+    let router = build(&[&pattern]);
+    let path = |first: &str, value: &str, last: &str| {
+        format!("GET /{first}/{value}/{long}/2/3/{value}/5/{last}")
+    };
+    check(
+        &router,
+        &path(&long, &long, "end"),
+        &format!("{pattern} a={long} b=2 c=3 d={long} e=5"),
+    );
+    check(&router, &path(&other, "1", "end"), "404");
+    // Alike in length and in the eight bytes at either end.
+    let routes = [
+        "GET /services/v1/projects/{a}",
+        "GET /services/v2/projects/{b}",
+    ];
+    let alike = build(&routes);
+    check(
+        &alike,
+        "GET /services/v1/projects/1",
+        &format!("{} a=1", routes[0]),
+    );
+    check(
+        &alike,
+        "GET /services/v2/projects/1",
+        &format!("{} b=1", routes[1]),
+    );
+    check(&alike, "GET /services/v3/projects/1", "404");
+    check(&router, &path(&long, "1", "ends"), "404");
 }
 
 #[test]
@@ -174,10 +272,8 @@ fn values_that_need_no_decoding_are_spans_of_the_sent_path() {
     let Lookup::Found { params, .. } = router.find(&Method::GET, "/s/a/x/plain/y/z") else {
         panic!("not found");
     };
-    let mut expected = PathParams::default();
-    expected.push("a", ParamValue::Span(3, 4));
-    expected.push("b", ParamValue::Span(7, 12));
-    expected.push("c", ParamValue::Span(13, 16));
+    let spans = [(3, 4), (7, 12), (13, 16)].into_iter().collect();
+    let expected = PathParams::new(&["a", "b", "c"], spans);
     assert_eq!(params, expected);
 }
 
@@ -364,19 +460,14 @@ fn conflicts_name_both_patterns_as_written() {
         ["/a/{y}", "/a/{x}"],
     );
     conflict(
-        try_build(&["GET /z", "PUT /a/{x:int}", "PUT /a/{y:uuid}"]),
+        try_build(&["GET /z", "PUT /a/{x:int}/b", "PUT /a/{y:int}/b"]),
         "PUT",
-        ["/a/{y:uuid}", "/a/{x:int}"],
+        ["/a/{y:int}/b", "/a/{x:int}/b"],
     );
     conflict(
-        try_build(&["GET /{k}/b", "GET /a/{x}/b", "GET /a/{*y}"]),
+        try_build(&["GET /a/{x}/b", "GET /a/{*y}", "GET /a/{z:path}"]),
         "GET",
-        ["/a/{*y}", "/a/{x}/b"],
-    );
-    conflict(
-        try_build(&["GET /{*y}", "GET /{x}/b"]),
-        "GET",
-        ["/{x}/b", "/{*y}"],
+        ["/a/{z:path}", "/a/{*y}"],
     );
     conflict(
         try_build(&["GET /café", "GET /caf%c3%a9"]),
@@ -389,21 +480,13 @@ fn conflicts_name_both_patterns_as_written() {
         "GET",
         ["/{b}", "/{a}"],
     );
-    conflict(
-        try_build(&["PUT /{a}", "ANY /{*b}"]),
-        "PUT",
-        ["/{*b}", "/{a}"],
-    );
-    conflict(
-        try_build(&["ANY /{*b}", "PUT /{a}"]),
-        "PUT",
-        ["/{a}", "/{*b}"],
-    );
     build(&[
         "GET /a/{x}",
         "POST /a/{y}",
         "GET /a/{x}/",
-        "GET /b/{*rest}",
+        "GET /a/{n:int}",
+        "GET /a/{*rest}",
+        "ANY /a/{z}",
         "HEAD /a/{*z}",
     ]);
 }
@@ -417,9 +500,9 @@ fn conflicts_through_nest_and_merge_name_the_whole_patterns() {
         ["/api/{y}", "/api/{x}"],
     );
     conflict(
-        build(&["GET /{x:int}"]).merge(build(&["GET /{y}"])),
+        build(&["GET /{x:int}"]).merge(build(&["GET /{y:int}"])),
         "GET",
-        ["/{y}", "/{x:int}"],
+        ["/{y:int}", "/{x:int}"],
     );
 }
 
@@ -556,65 +639,113 @@ fn dispatch_answers_refusals_itself() {
     assert_eq!(refuse(Method::GET, "http://h/x/b/"), (308, "/x/b".into()));
 }
 
-/// What the router should choose: the best of all patterns that match,
-/// comparing segment by segment literal < parameter < catch-all.
-fn linear_scan(patterns: &[&str], path: &str) -> Option<String> {
-    let best = patterns
+/// What [`outcome`] should be, from a look at every route.
+fn linear_scan(routes: &[&str], request: &str) -> String {
+    let (method, path) = request.split_once(' ').unwrap();
+    let matching: Vec<(Vec<u8>, &str, &str)> = routes
         .iter()
-        .filter_map(|pattern| Some((rank(pattern, path)?, pattern)))
-        .min_by(|a, b| a.0.cmp(&b.0))?
-        .1;
-    let mut words = format!("GET {best}");
-    let mut values = path[1..].split('/');
-    for segment in best[1..].split('/') {
-        let value = values.next().unwrap();
-        let Some(name) = segment.strip_prefix('{') else {
-            continue;
-        };
-        if let Some(name) = name.strip_prefix('*') {
-            let rest: Vec<&str> = std::iter::once(value).chain(values).collect();
-            words = words + " " + name.trim_end_matches('}') + "=" + &rest.join("/");
-            break;
-        }
-        if name.ends_with(":int}") && value.parse::<i64>().is_err() {
-            return None;
-        }
-        words = words + " " + name.split([':', '}']).next().unwrap() + "=" + value;
+        .filter_map(|route| {
+            let (of, pattern) = route.split_once(' ').unwrap();
+            Some((rank(pattern, path)?, of, pattern))
+        })
+        .collect();
+    // Routes of the first method that has any win over those of the next.
+    let best_of = |methods: &[&str]| {
+        let candidates = matching.iter().filter(|(_, of, _)| methods.contains(of));
+        candidates.min_by_key(|(rank, of, _)| (rank, *of == "ANY"))
+    };
+    let best = match method {
+        "HEAD" => best_of(&["HEAD"]).or_else(|| best_of(&["GET", "ANY"])),
+        _ => best_of(&[method, "ANY"]),
+    };
+    if let Some((_, of, pattern)) = best {
+        return format!("{of} {pattern}{}", values(pattern, path));
     }
-    Some(words)
+    let mut allow: Vec<&str> = matching.iter().map(|(_, of, _)| *of).collect();
+    if allow.is_empty() {
+        return "404".into();
+    }
+    if allow.contains(&"GET") {
+        allow.push("HEAD");
+    }
+    allow.push("OPTIONS");
+    allow.sort_unstable();
+    allow.dedup();
+    let status = if method == "OPTIONS" { "204" } else { "405" };
+    format!("{status} {}", allow.join(", "))
 }
 
+fn values(pattern: &str, path: &str) -> String {
+    let mut words = String::new();
+    let mut rest = path;
+    for segment in pattern[1..].split('/') {
+        rest = &rest[1..];
+        let end = rest.find('/').unwrap_or(rest.len());
+        let Some(name) = segment.strip_prefix('{') else {
+            rest = &rest[end..];
+            continue;
+        };
+        let end = if name.starts_with('*') {
+            rest.len()
+        } else {
+            end
+        };
+        let name = name.trim_start_matches('*').split([':', '}']).next();
+        words = words + " " + name.unwrap() + "=" + &rest[..end];
+        rest = &rest[end..];
+    }
+    words
+}
+
+/// How specific a pattern is by segment, if it matches; the least wins.
 fn rank(pattern: &str, path: &str) -> Option<Vec<u8>> {
     let mut ranks = Vec::new();
     let mut rest = Some(path.strip_prefix('/')?);
     for segment in pattern[1..].split('/') {
         let here = rest?;
         if segment.starts_with("{*") {
-            ranks.push(2);
+            ranks.push(5);
             return (!here.is_empty()).then_some(ranks);
         }
         let (value, after) = match here.split_once('/') {
             Some((value, after)) => (value, Some(after)),
             None => (here, None),
         };
-        if segment.starts_with('{') && !value.is_empty() {
-            ranks.push(1);
-        } else if segment == value {
-            ranks.push(0);
-        } else {
+        let (matches, rank) = match segment.strip_prefix('{') {
+            None => (segment == value, 0),
+            Some(name) if name.ends_with(":uint}") => (value.parse::<u64>().is_ok(), 1),
+            Some(name) if name.ends_with(":int}") => (value.parse::<i64>().is_ok(), 2),
+            Some(name) if name.ends_with(":float}") => {
+                (value.parse::<f64>().is_ok_and(f64::is_finite), 3)
+            }
+            Some(_) => (!value.is_empty(), 4),
+        };
+        if !matches {
             return None;
         }
+        ranks.push(rank);
         rest = after;
     }
     rest.is_none().then_some(ranks)
 }
 
+fn method_strategy() -> impl Strategy<Value = &'static str> {
+    prop_oneof![
+        6 => Just("GET"),
+        2 => Just("POST"),
+        1 => Just("HEAD"),
+        1 => Just("OPTIONS"),
+        1 => Just("PURGE"),
+        1 => Just("COPY"),
+    ]
+}
+
 fn pattern_strategy() -> impl Strategy<Value = String> {
     let segment = prop_oneof![
-        5 => "[ab1]{1,2}".prop_map(|text| text),
+        5 => "[ab1-]{1,2}".prop_map(|text| text),
         1 => Just(String::new()),
         3 => Just("{".to_owned()),
-        1 => Just("int".to_owned()),
+        2 => prop::sample::select(vec!["uint", "int", "float"]).prop_map(str::to_owned),
     ];
     (
         prop::collection::vec(segment, 1..5),
@@ -624,7 +755,7 @@ fn pattern_strategy() -> impl Strategy<Value = String> {
             let segments = segments.iter().enumerate();
             let written = segments.map(|(index, segment)| match segment.as_str() {
                 "{" => format!("/{{p{index}}}"),
-                "int" => format!("/{{p{index}:int}}"),
+                "uint" | "int" | "float" => format!("/{{p{index}:{segment}}}"),
                 text => format!("/{text}"),
             });
             let mut pattern: Vec<String> = written.collect();
@@ -635,32 +766,52 @@ fn pattern_strategy() -> impl Strategy<Value = String> {
         })
 }
 
+fn route_strategy() -> impl Strategy<Value = String> {
+    let method = prop_oneof![5 => method_strategy(), 1 => Just("ANY")];
+    (method, pattern_strategy()).prop_map(|(method, pattern)| format!("{method} {pattern}"))
+}
+
+/// A pattern with all parameters of a type alike: what makes a conflict.
+fn nameless(route: &str) -> String {
+    let mut parts = route.split('/');
+    let method = parts.next().unwrap().to_owned();
+    parts.fold(method, |text, segment| {
+        let segment = match segment.strip_prefix('{') {
+            Some(name) if !name.starts_with('*') => {
+                name.trim_start_matches(|c| c != ':' && c != '}')
+            }
+            _ => segment,
+        };
+        text + "/" + segment
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn agrees_with_a_linear_scan(
-        patterns in prop::collection::vec(pattern_strategy(), 1..24),
-        paths in prop::collection::vec("(/[ab1]{0,2}){1,6}", 1..24),
+        routes in prop::collection::vec(route_strategy(), 1..40),
+        requests in prop::collection::vec((method_strategy(), "(/[ab1.-]{0,2}){1,6}"), 1..24),
     ) {
         let mut accepted: Vec<&str> = Vec::new();
         let mut router = Router::new();
-        for pattern in &patterns {
-            accepted.push(pattern);
-            let lines: Vec<String> = accepted.iter().map(|pattern| format!("GET {pattern}")).collect();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            match try_build(&lines) {
-                Ok(larger) => router = larger,
-                Err(Error::RouteConflict { existing, .. }) => {
-                    accepted.pop();
-                    prop_assert!(accepted.contains(&existing.as_str()), "{existing} is no route");
-                }
-                Err(other) => prop_assert!(false, "{other}"),
+        for route in &routes {
+            let clash = accepted.iter().find(|other| nameless(other) == nameless(route));
+            let one = build(&[route]);
+            if let Some(existing) = clash {
+                let [method, pattern] = split(route);
+                let method = if method == "ANY" { "GET" } else { method };
+                conflict(build(&[existing]).merge(one), method, [pattern, split(existing)[1]]);
+            } else {
+                accepted.push(route);
+                router = router.merge(one).unwrap();
             }
         }
-        for path in &paths {
-            let expected = linear_scan(&accepted, path).unwrap_or_else(|| "404".into());
-            prop_assert_eq!(outcome(&router, &format!("GET {path}")), expected, "{} in {:?}", path, accepted);
+        for (method, path) in &requests {
+            let request = format!("{method} {path}");
+            let expected = linear_scan(&accepted, &request);
+            prop_assert_eq!(outcome(&router, &request), expected, "{} in {:?}", request, accepted);
         }
     }
 
@@ -668,8 +819,9 @@ proptest! {
     fn no_path_panics_and_redirects_stay_here(
         patterns in prop::collection::vec(pattern_strategy(), 0..12),
         path in "/?[/ab1%2-4CFé\\\\\t]{0,12}",
+        policy in prop::sample::select(vec![TrailingSlash::Redirect, TrailingSlash::Ignore]),
     ) {
-        let mut router = Router::new().trailing_slash(TrailingSlash::Redirect);
+        let mut router = Router::new().trailing_slash(policy);
         for pattern in &patterns {
             let Ok(one) = Router::new().get(pattern, inline(|_| "")) else { continue };
             router = router.merge(one).unwrap_or_default();

@@ -20,6 +20,10 @@ use tokio_rustls::server::TlsStream;
 use super::connection::{Connection, Waiting};
 use crate::gate::{Expecting, Gate};
 
+/// Head and body up to this size are sent from one buffer: copying them is
+/// cheaper than having the kernel read a vector.
+const MAX_GATHERED_BYTES: usize = 4096;
+
 /// First bytes of an HTTP/2 connection (RFC 9113 §3.4).
 pub(super) const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -277,7 +281,19 @@ impl<S: Transport> hyper::rt::Write for GatedStream<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let result = Pin::new(&mut this.transport).poll_write_vectored(cx, slices);
+        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        let result = if length <= MAX_GATHERED_BYTES {
+            let lane = Rc::clone(&this.connection.lane);
+            let mut scratch = lane.scratch.borrow_mut();
+            let mut end = 0;
+            for slice in slices {
+                scratch[end..end + slice.len()].copy_from_slice(slice);
+                end += slice.len();
+            }
+            Pin::new(&mut this.transport).poll_write(cx, &scratch[..end])
+        } else {
+            Pin::new(&mut this.transport).poll_write_vectored(cx, slices)
+        };
         this.note_write(result)
     }
 }

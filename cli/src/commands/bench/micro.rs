@@ -5,31 +5,30 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use justapi_bench::matrix::MicroBenchmarks;
-use justapi_core::{Method, Request, Response, Router, StatusCode, inline};
+use justapi_core::{Error, Method, Request, Response, Router, StatusCode, inline};
 
 /// Time of one batch: long against the clock's resolution and a timer tick.
 const BATCH: Duration = Duration::from_millis(20);
 
-/// Resources of the routing table; five routes each make a table of 200.
-const NUM_RESOURCES: usize = 40;
+/// Lookups drawn before the clock starts.
+const NUM_DRAWS: usize = 4096;
+
+const WORDS: [&str; 20] = [
+    "users", "orders", "items", "teams", "projects", "billing", "reports", "search", "events",
+    "devices", "tokens", "groups", "roles", "audit", "files", "images", "jobs", "queues",
+    "metrics", "alerts",
+];
 
 /// Registers every function.
 pub(super) fn register(functions: &mut MicroBenchmarks) {
     functions.register("router_lookup", router_lookup());
 }
 
-/// Mean time of a lookup that finds its route: half with parameters, over a
-/// table like that of a large application.
+/// Mean time of a lookup over 500 routes, a fifth of them each static, with
+/// one parameter, with nested parameters, with a catch-all, and without route.
 fn router_lookup() -> impl FnMut() -> f64 {
     let router = table().expect("the patterns do not conflict");
-    let paths: Vec<String> = (0..NUM_RESOURCES)
-        .flat_map(|resource| {
-            [
-                format!("/api/v1/resource{resource}"),
-                format!("/api/v1/resource{resource}/18446/items/7"),
-            ]
-        })
-        .collect();
+    let paths = draw(&lookups());
     move || {
         let start = Instant::now();
         let mut num_lookups = 0;
@@ -43,17 +42,94 @@ fn router_lookup() -> impl FnMut() -> f64 {
     }
 }
 
-fn table() -> Result<Router, justapi_core::Error> {
-    let answer = || inline(|_: Request| Response::new(StatusCode::OK));
-    (0..NUM_RESOURCES).try_fold(Router::new(), |router, resource| {
-        let path = format!("/api/v1/resource{resource}");
-        router
-            .get(&path, answer())?
-            .post(&path, answer())?
-            .get(&format!("{path}/{{id}}"), answer())?
-            .get(&format!("{path}/{{id}}/items"), answer())?
-            .get(&format!("{path}/{{id}}/items/{{item}}"), answer())
-    })
+/// 500 routes as a large application has them.
+fn table() -> Result<Router, Error> {
+    let mut router = Router::new();
+    let mut add = |method: Method, pattern: &str| -> Result<(), Error> {
+        let answer = inline(|_: Request| Response::new(StatusCode::OK));
+        router = std::mem::take(&mut router).route(method, pattern, answer)?;
+        Ok(())
+    };
+    for (word, inner, other) in resources() {
+        for version in ["v1", "v2"] {
+            let base = format!("/api/{version}/{word}");
+            add(Method::GET, &base)?;
+            add(Method::POST, &base)?;
+            add(Method::GET, &format!("{base}/{{id:int}}"))?;
+            add(Method::PUT, &format!("{base}/{{id:int}}"))?;
+            add(Method::DELETE, &format!("{base}/{{id:int}}"))?;
+            add(Method::GET, &format!("{base}/{{id}}/{inner}"))?;
+            add(Method::GET, &format!("{base}/{{id}}/{inner}/{{sub}}"))?;
+            add(
+                Method::GET,
+                &format!("{base}/{{id}}/{other}/{{sub}}/details"),
+            )?;
+            add(Method::GET, &format!("{base}/recent"))?;
+            add(Method::GET, &format!("{base}/settings/general"))?;
+            add(Method::PATCH, &format!("{base}/settings"))?;
+            add(Method::GET, &format!("/static/{version}/{word}/{{*path}}"))?;
+        }
+        add(Method::GET, &format!("/health/{word}"))?;
+    }
+    Ok(router)
+}
+
+/// Each word with the two that follow it.
+fn resources() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let follower = |index: usize| WORDS[index % WORDS.len()];
+    WORDS
+        .iter()
+        .enumerate()
+        .map(move |(index, word)| (*word, follower(index + 1), follower(index + 2)))
+}
+
+/// The paths of each class.
+fn lookups() -> [Vec<String>; 5] {
+    let [mut fixed, mut one, mut nested, mut rest, mut missing] = [const { Vec::new() }; 5];
+    for (word, inner, other) in resources() {
+        for version in ["v1", "v2"] {
+            let base = format!("/api/{version}/{word}");
+            fixed.extend([
+                base.clone(),
+                format!("{base}/recent"),
+                format!("{base}/settings/general"),
+            ]);
+            one.extend([format!("{base}/48213"), format!("{base}/7")]);
+            nested.extend([
+                format!("{base}/48213/{inner}"),
+                format!("{base}/48213/{inner}/abc-def"),
+                format!("{base}/7/{other}/x9/details"),
+            ]);
+            rest.extend([
+                format!("/static/{version}/{word}/js/app.3f2a.js"),
+                format!("/static/{version}/{word}/favicon.ico"),
+            ]);
+            missing.extend([
+                format!("/api/v3/{word}"),
+                format!("/{word}.php"),
+                format!("{base}/7/nope"),
+            ]);
+        }
+    }
+    [fixed, one, nested, rest, missing]
+}
+
+/// Draws classes and paths at random, the same ones every time.
+fn draw(classes: &[Vec<String>; 5]) -> Vec<String> {
+    // The multiplier and increment of Knuth's MMIX; the high bits are random.
+    let mut state = 1_u64;
+    let mut next = |bound: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    (0..NUM_DRAWS)
+        .map(|_| {
+            let class = &classes[next(classes.len())];
+            class[next(class.len())].clone()
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -63,13 +139,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measured_paths_are_found() {
+    fn the_classes_are_what_they_are_called() {
         let router = table().unwrap();
-        for path in ["/api/v1/resource0", "/api/v1/resource39/18446/items/7"] {
-            assert!(matches!(
-                router.find(&Method::GET, path),
-                Lookup::Found { .. }
-            ));
+        assert_eq!(router.routes().count(), 500);
+        for (index, class) in lookups().iter().enumerate() {
+            for path in class {
+                let lookup = router.find(&Method::GET, path);
+                let is_found = matches!(lookup, Lookup::Found { .. });
+                assert_eq!(is_found, index < 4, "{path}");
+            }
         }
         assert!(router_lookup()() > 0.0);
     }

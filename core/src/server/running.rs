@@ -123,7 +123,6 @@ impl Bound {
         let others_ended = async move {
             drop(ended.wait_for(|ended| *ended >= num_others).await);
         };
-        running.health.set_ready();
         let mine = run_lane(own, Some(watch), others_ended, || ())
             .map_err(|source| Error::Lane { lane: 0, source })?;
         let others = join(std::mem::take(&mut running.lanes));
@@ -138,13 +137,13 @@ impl Bound {
     /// # Errors
     /// [`Error::Lane`] when a lane cannot be started.
     pub fn start(self) -> Result<Running, Error> {
-        let (running, _) = self.start_others(0)?;
-        running.health.set_ready();
-        Ok(running)
+        self.start_others(0).map(|(running, _)| running)
     }
 
     /// Starts the lanes from number `first` on; the others are returned.
     fn start_others(self, first: usize) -> Result<(Running, Vec<LaneSetup>), Error> {
+        // Before anything is accepted: who is told that we listen may ask.
+        self.health.set_ready();
         let mut running = Running {
             addresses: self.addresses,
             metrics_address: self.metrics_address,

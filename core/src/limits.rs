@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::error::Error;
+
 /// Open connections over all lanes; nginx's order of magnitude for one box.
 pub const MAX_CONNECTIONS: usize = 10_000;
 /// TLS handshake, from accept to its end.
@@ -26,6 +28,12 @@ pub const MAX_REQUEST_LINE_BYTES: usize = 8 * 1024;
 pub const MAX_HEADER_BYTES: usize = 32 * 1024;
 /// Header lines; hyper's and nginx's order of magnitude.
 pub const MAX_HEADERS: usize = 100;
+/// Highest request line: hyper refuses a target above 65,534 bytes.
+pub const HIGHEST_REQUEST_LINE_BYTES: usize = 65_534;
+/// Highest head: it has to fit hyper's read buffer of 408 KiB.
+pub const HIGHEST_HEADER_BYTES: usize = 256 * 1024;
+/// Highest number of header lines: the `http` crate holds 24,576.
+pub const HIGHEST_HEADERS: usize = 10_000;
 /// Request body; axum's 2 MB, in binary units.
 pub const MAX_BODY_BYTES: u64 = 2 * 1024 * 1024;
 /// Body bytes read and thrown away after an early answer, before closing.
@@ -108,6 +116,37 @@ impl Limits {
         h2_max_pending_resets: H2_MAX_PENDING_RESETS,
         h2_max_local_resets: H2_MAX_LOCAL_RESETS,
     };
+}
+
+impl Limits {
+    /// Checks that the parsers behind the gate can carry what the limits allow.
+    ///
+    /// # Errors
+    /// [`Error::Config`] names the first limit that is too high.
+    pub fn check(&self) -> Result<(), Error> {
+        let bounds = [
+            (
+                "server.limits.request_line",
+                self.max_request_line_bytes,
+                HIGHEST_REQUEST_LINE_BYTES,
+            ),
+            (
+                "server.limits.header",
+                self.max_header_bytes,
+                HIGHEST_HEADER_BYTES,
+            ),
+            ("server.limits.headers", self.max_headers, HIGHEST_HEADERS),
+        ];
+        for (key, value, highest) in bounds {
+            if value > highest {
+                return Err(Error::Config {
+                    key,
+                    reason: format!("{value} is more than the highest possible {highest}"),
+                });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why a request or connection was refused: the fixed label set of

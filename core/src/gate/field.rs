@@ -50,20 +50,35 @@ static IS_VALUE: [bool; 256] = {
     table
 };
 
-/// Bytes of a request target: visible ASCII, no `#` (RFC 9112 §3.2).
-static IS_TARGET: [bool; 256] = {
+/// Bytes of a path: what the `http` crate takes, which is visible ASCII
+/// without `#`, `?` and the four that RFC 3986 wants encoded most.
+static IS_PATH: [bool; 256] = visible_except(b"#?<>`");
+
+/// Bytes of a query; `?` is one of them.
+static IS_QUERY: [bool; 256] = visible_except(b"#<>\"");
+
+const fn visible_except(except: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0x21_usize;
     while byte < 0x7f {
-        table[byte] = byte != 0x23;
+        table[byte] = true;
         byte += 1;
     }
+    let mut index = 0;
+    while index < except.len() {
+        table[except[index] as usize] = false;
+        index += 1;
+    }
     table
-};
+}
 
 /// Length of the request target that `text` begins with.
 pub(super) fn target_length(text: &[u8]) -> usize {
-    prefix_length(text, &IS_TARGET)
+    let path = prefix_length(text, &IS_PATH);
+    match text.get(path) {
+        Some(b'?') => path + prefix_length(&text[path..], &IS_QUERY),
+        _ => path,
+    }
 }
 
 /// Length of the token that `text` begins with.

@@ -1,7 +1,7 @@
 //! Host grammar: `uri-host [ ":" port ]` (RFC 9110 §7.2, RFC 3986 §3.2.2).
 //!
-//! User information, a path, white space and an empty port number above
-//! 65535 are all refused, so that no URL built from Host can be steered.
+//! User information, a path, white space and a port number above 65535 are all
+//! refused, so that no URL built from Host can be steered.
 
 use std::net::Ipv6Addr;
 
@@ -32,7 +32,22 @@ fn is_ipv6(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
 }
 
+/// Unreserved characters of RFC 3986: all that usual hosts consist of.
+static IS_UNRESERVED: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_usize;
+    while byte < 256 {
+        table[byte] =
+            (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
+
 fn is_reg_name(host: &[u8]) -> bool {
+    if host.iter().all(|&byte| IS_UNRESERVED[usize::from(byte)]) {
+        return true;
+    }
     let mut bytes = host.iter();
     while let Some(&byte) = bytes.next() {
         let valid = match byte {

@@ -267,7 +267,10 @@ impl Gate {
     /// What the next byte would belong to, given the unadmitted bytes.
     pub(crate) fn expecting(&self, unadmitted: usize) -> Expecting {
         match &self.state {
-            State::Head(head) if unadmitted == 0 && head.checked == 0 => Expecting::Request,
+            // Empty lines before a request line are no part of a request.
+            State::Head(head) if !head.saw_request_line && unadmitted == head.checked => {
+                Expecting::Request
+            }
             State::Head(_) => Expecting::HeadRest,
             State::Fixed(_) | State::Chunked(_) => Expecting::Body,
             State::Refused(_) | State::Ended => Expecting::Nothing,

@@ -106,7 +106,8 @@ fn check_absolute_form(target: &[u8]) -> Result<(), Refusal> {
         .position(|byte| matches!(byte, b'/' | b'?'))
         .unwrap_or(after_scheme.len());
     let authority = &after_scheme[..end];
-    if authority.is_empty() || !is_valid_host(authority) {
+    // A host may be percent-encoded, but the `http` crate does not take it.
+    if authority.is_empty() || authority.contains(&b'%') || !is_valid_host(authority) {
         return Err(ERROR);
     }
     Ok(())

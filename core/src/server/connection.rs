@@ -65,20 +65,25 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     is_tls: bool,
     pub(super) is_h2: Cell<bool>,
-    accepted: Instant,
+    /// Start of the wait for the first request: accept, or the TLS handshake.
+    opened: Cell<Instant>,
     /// Whether a request has been admitted before.
     pub(super) used: Cell<bool>,
     pub(super) waiting: Cell<Waiting>,
     waiting_since: Cell<Instant>,
-    /// When the last response head was ready, or the connection accepted.
-    pub(super) answered_at: Cell<Instant>,
+    /// When a response short enough to be gone at once was ready.
+    pub(super) answered_at: Cell<Option<Instant>>,
+    /// Whether an answer has said that it is the last one.
+    pub(super) said_close: Cell<bool>,
     pub(super) write_blocked_since: Cell<Option<Instant>>,
     /// HTTP/2 streams whose response is not complete.
     pub(super) open_streams: Cell<u32>,
     /// HTTP/2 streams with data that the peer does not take.
     pub(super) blocked_streams: Cell<u32>,
-    /// When the peer last took data of any HTTP/2 stream.
-    pub(super) stream_progress: Cell<Instant>,
+    /// When the peer last took data or asked for some, on HTTP/2.
+    pub(super) h2_progress: Cell<Instant>,
+    /// Whether GOAWAY has been sent, on HTTP/2.
+    h2_closing: Cell<bool>,
     /// The framing rule that the peer broke.
     pub(super) refusal: Cell<Option<Refusal>>,
     /// HTTP/1.1 messages that have been read to their last byte.
@@ -97,15 +102,17 @@ impl Connection {
             peer,
             is_tls,
             is_h2: Cell::new(false),
-            accepted,
+            opened: Cell::new(accepted),
             used: Cell::new(false),
             waiting: Cell::new(Waiting::Request),
             waiting_since: Cell::new(accepted),
-            answered_at: Cell::new(accepted),
+            answered_at: Cell::new(None),
+            said_close: Cell::new(false),
             write_blocked_since: Cell::new(None),
             open_streams: Cell::new(0),
             blocked_streams: Cell::new(0),
-            stream_progress: Cell::new(accepted),
+            h2_progress: Cell::new(accepted),
+            h2_closing: Cell::new(false),
             refusal: Cell::new(None),
             num_complete: Cell::new(0),
             num_exchanges: Cell::new(0),
@@ -119,6 +126,13 @@ impl Connection {
         self.waiting_since.set(now);
     }
 
+    /// Starts the wait for the first request, after a handshake.
+    pub(super) fn open(&self) {
+        let now = Instant::now();
+        self.opened.set(now);
+        self.wait_for(Waiting::Request, now);
+    }
+
     /// Makes the connection notice that the server drains.
     pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
@@ -130,10 +144,17 @@ impl Connection {
     fn deadline(&self) -> Option<(Instant, Reject)> {
         let limits = &self.lane.app.limits;
         let since = self.waiting_since.get();
+        if self.h2_closing.get() {
+            // hyper ends the connection once its streams have; only a peer
+            // that takes nothing is not waited for.
+            let progress = self.h2_progress.get();
+            return Some((progress + limits.write_stall_timeout, Reject::WriteStall));
+        }
         let read = match self.waiting.get() {
             Waiting::Nothing => None,
             Waiting::Request | Waiting::HeadRest if !self.used.get() => {
-                Some((self.accepted + limits.header_timeout, Reject::HeaderTimeout))
+                let opened = self.opened.get();
+                Some((opened + limits.header_timeout, Reject::HeaderTimeout))
             }
             Waiting::Request => Some((since + limits.idle_timeout, Reject::IdleTimeout)),
             Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
@@ -144,7 +165,7 @@ impl Connection {
             .get()
             .map(|since| (since + limits.write_stall_timeout, Reject::WriteStall));
         let stream = (self.blocked_streams.get() > 0).then(|| {
-            let since = self.stream_progress.get();
+            let since = self.h2_progress.get();
             (since + limits.write_stall_timeout, Reject::WriteStall)
         });
         let drain = match self.lane.draining_since.get() {
@@ -179,7 +200,7 @@ struct Deadline {
 
 impl Deadline {
     fn new(connection: Rc<Connection>) -> Self {
-        let armed = connection.accepted + connection.lane.app.limits.header_timeout;
+        let armed = connection.opened.get() + connection.lane.app.limits.header_timeout;
         Self {
             connection,
             armed,
@@ -190,10 +211,10 @@ impl Deadline {
     /// The limit that has been missed, if one has; else arranges a wake-up.
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<Reject> {
         let mut waker = self.connection.waker.borrow_mut();
-        if !waker
+        let is_known_waker = waker
             .as_ref()
-            .is_some_and(|known| known.will_wake(cx.waker()))
-        {
+            .is_some_and(|known| known.will_wake(cx.waker()));
+        if !is_known_waker {
             *waker = Some(cx.waker().clone());
         }
         drop(waker);
@@ -201,6 +222,8 @@ impl Deadline {
             let (deadline, missed) = self.connection.deadline()?;
             if deadline < self.armed {
                 self.arm(deadline);
+            } else if is_known_waker && !self.timer.is_elapsed() {
+                return None;
             }
             if self.timer.as_mut().poll(cx).is_pending() {
                 return None;
@@ -294,6 +317,7 @@ async fn serve_h1<S: Transport>(
     let service = service_fn(move |request| exchange::begin(&shared, request));
     let mut builder = http1::Builder::new();
     builder.half_close(true);
+    builder.max_header_size(limits.max_header_bytes);
     if limits.max_headers > MAX_HEADERS {
         builder.max_headers(limits.max_headers);
     }
@@ -335,9 +359,10 @@ async fn serve_h1<S: Transport>(
                 connection.count(refusal.reject);
             }
             // A request before the refused one may have ended the connection.
-            let all_answered = connection.num_complete.get() == connection.num_exchanges.get();
+            let is_next = connection.num_complete.get() == connection.num_exchanges.get()
+                && !connection.said_close.get();
             let problem = refusal
-                .filter(|refusal| !refusal.in_body && all_answered)
+                .filter(|refusal| !refusal.in_body && is_next)
                 .map(Refusal::problem);
             farewell(stream, problem).await;
         }
@@ -374,28 +399,25 @@ async fn serve_h2<S: Transport>(
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
             .serve_connection(stream.without_gate(), service)
     );
-    let mut closing = false;
     let result = poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = server.as_mut().poll(cx) {
                 return Poll::Ready(result.map_err(|_| Reject::H2Protocol));
             }
-            let missed = deadline.poll(cx);
-            match missed {
-                Some(Reject::WriteStall) => return Poll::Ready(Err(Reject::WriteStall)),
-                Some(missed) if closing => return Poll::Ready(Err(missed)),
-                None if closing || connection.lane.draining_since.get().is_none() => {
-                    return Poll::Pending;
+            let is_draining = connection.lane.draining_since.get().is_some();
+            match deadline.poll(cx) {
+                // A peer that never asked for anything is owed nothing more.
+                Some(missed @ (Reject::WriteStall | Reject::HeaderTimeout)) => {
+                    return Poll::Ready(Err(missed));
                 }
-                _ => {}
+                Some(missed) => connection.count(missed),
+                None if connection.h2_closing.get() || !is_draining => return Poll::Pending,
+                None => {}
             }
             // GOAWAY; open streams are finished, then the connection ends.
-            closing = true;
+            connection.h2_closing.set(true);
+            connection.h2_progress.set(Instant::now());
             server.as_mut().graceful_shutdown();
-            if connection.waiting.get() == Waiting::Request {
-                connection.wait_for(Waiting::Request, Instant::now());
-                connection.used.set(true);
-            }
         }
     })
     .await;

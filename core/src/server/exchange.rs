@@ -25,7 +25,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::connection::Connection;
-use super::lane::{App, Lane};
+use super::lane::Lane;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::gate::is_valid_host;
@@ -36,6 +36,12 @@ use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::{Lookup, RouteId};
+
+/// Bodies up to this size fit the socket's buffer: the response is gone when
+/// its head is.
+const MAX_SHORT_BODY_BYTES: u64 = 16 * 1024;
+/// Empty future slots that a lane keeps: 1 MiB of them.
+const MAX_KEPT_SLOTS: usize = 1024;
 
 /// Begins to answer one request of `connection`.
 ///
@@ -53,7 +59,7 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
         head.headers.insert(HOST, host);
     }
     let mut record = Record::start(connection, &head);
-    if let Some(response) = answer_early(app, &head) {
+    if let Some(response) = answer_early(&connection.lane, &head) {
         return Exchange::ready(&mut record, response);
     }
     let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
@@ -73,7 +79,9 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
             }
         }
     } else {
-        Work::Middleware(run_middleware(connection, request))
+        let matched = Rc::new(Cell::new(RouteId::UNMATCHED));
+        let chain = run_middleware(connection, request, Rc::clone(&matched));
+        Work::Middleware(chain, matched)
     };
     Exchange::Waiting(Waiting {
         record,
@@ -82,18 +90,17 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
     })
 }
 
-/// Runs the users' middleware; gives the answer and the route that matched.
+/// Runs the users' middleware; `matched` receives the route.
 fn run_middleware(
     connection: &Rc<Connection>,
     request: Request,
-) -> Pin<Box<dyn Future<Output = (Response, RouteId)>>> {
+    matched: Rc<Cell<RouteId>>,
+) -> Pin<Box<dyn Future<Output = Response>>> {
     let connection = Rc::clone(connection);
     Box::pin(async move {
         let app = &*connection.lane.app;
-        let matched = Cell::new(RouteId::UNMATCHED);
         let next = Next::new(&app.middleware, &app.router, &matched);
-        let response = next.run(request).await;
-        (response, matched.get())
+        next.run(request).await
     })
 }
 
@@ -120,7 +127,7 @@ pub(super) struct Waiting {
 
 enum Work {
     Handler(SlotGuard),
-    Middleware(Pin<Box<dyn Future<Output = (Response, RouteId)>>>),
+    Middleware(Pin<Box<dyn Future<Output = Response>>>, Rc<Cell<RouteId>>),
 }
 
 impl Future for Exchange {
@@ -148,10 +155,7 @@ impl Waiting {
         let lane = Rc::clone(&record.connection.lane);
         let polled = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Handler(slot) => slot.get().poll(cx),
-            Work::Middleware(future) => future.as_mut().poll(cx).map(|(response, route)| {
-                record.route.set(route);
-                response
-            }),
+            Work::Middleware(chain, _) => chain.as_mut().poll(cx),
         }));
         let response = match polled {
             Ok(Poll::Ready(response)) => response,
@@ -170,6 +174,9 @@ impl Waiting {
             }
             Err(_) => answer_panic(&lane),
         };
+        if let Work::Middleware(_, matched) = work {
+            record.route.set(matched.get());
+        }
         Poll::Ready(record.finish(response))
     }
 }
@@ -197,7 +204,10 @@ impl Drop for SlotGuard {
     fn drop(&mut self) {
         if let Some(mut slot) = self.slot.take() {
             slot.clear();
-            self.connection.lane.future_slots.borrow_mut().push(slot);
+            let mut kept = self.connection.lane.future_slots.borrow_mut();
+            if kept.len() < MAX_KEPT_SLOTS {
+                kept.push(slot);
+            }
         }
     }
 }
@@ -210,10 +220,11 @@ fn answer_panic(lane: &Lane) -> Response {
 
 /// What is answered without the application: invalid HTTP/2 heads,
 /// `OPTIONS *`, CORS preflight.
-fn answer_early(app: &App, head: &Parts) -> Option<Response> {
+fn answer_early(lane: &Lane, head: &Parts) -> Option<Response> {
     if head.version == Version::HTTP_2
-        && let Err(problem) = check_h2_head(head, &app.limits)
+        && let Err((reject, problem)) = check_h2_head(head, &lane.app.limits)
     {
+        lane.metrics().rejected(reject);
         return Some(problem.into_response());
     }
     if head.method != Method::OPTIONS {
@@ -223,8 +234,8 @@ fn answer_early(app: &App, head: &Parts) -> Option<Response> {
         let allow = HeaderValue::from_static("DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT");
         return Some(Response::new(StatusCode::NO_CONTENT).with_header(ALLOW, allow));
     }
-    let cors = app.builtins.cors.as_ref()?;
-    match app.router.find(&head.method, head.uri.path()) {
+    let cors = lane.app.builtins.cors.as_ref()?;
+    match lane.app.router.find(&head.method, head.uri.path()) {
         Lookup::NotFound | Lookup::BadPath | Lookup::Redirect { .. } => None,
         Lookup::Options { allow } | Lookup::MethodNotAllowed { allow } => {
             cors.preflight(head, Some(&allow))
@@ -237,8 +248,11 @@ fn answer_early(app: &App, head: &Parts) -> Option<Response> {
 ///
 /// RFC 9113 §8.3.1. A fragment in `:path` cannot be seen here: the `http`
 /// crate drops it while it parses.
-fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), Problem> {
-    let bad = |detail| Err(Problem::new(StatusCode::BAD_REQUEST).with_detail(detail));
+fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), (Reject, Problem)> {
+    let bad = |detail| {
+        let problem = Problem::new(StatusCode::BAD_REQUEST).with_detail(detail);
+        Err((Reject::BadRequest, problem))
+    };
     if head.method == Method::CONNECT {
         return bad("this server is no proxy");
     }
@@ -251,15 +265,17 @@ fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), Problem> {
     }
     if target.len() > limits.max_request_line_bytes {
         let limit = limits.max_request_line_bytes as u64;
-        return Err(Problem::new(StatusCode::URI_TOO_LONG)
+        let problem = Problem::new(StatusCode::URI_TOO_LONG)
             .with_detail("the :path is too long")
-            .with_limit("server.limits.request_line", limit));
+            .with_limit("server.limits.request_line", limit);
+        return Err((Reject::RequestLine, problem));
     }
     if head.headers.len() > limits.max_headers {
         let limit = limits.max_headers as u64;
-        return Err(Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+        let problem = Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
             .with_detail("there are too many header fields")
-            .with_limit("server.limits.headers", limit));
+            .with_limit("server.limits.headers", limit);
+        return Err((Reject::HeaderCount, problem));
     }
     let is_repeated = |name| head.headers.get_all(name).iter().nth(1).is_some();
     if is_repeated(HOST) || is_repeated(CONTENT_LENGTH) {
@@ -354,11 +370,13 @@ impl Record {
         if let Some(cors) = &builtins.cors {
             cors.apply(self.origin.as_ref(), response.headers_mut());
         }
-        if let Some(reject) = self.refused(status) {
-            lane.metrics().rejected(reject);
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            lane.metrics().rejected(Reject::BodyBytes);
         }
         let now = Instant::now();
-        self.connection.answered_at.set(now);
+        let length = response.body().size_hint().exact();
+        let is_short = length.is_some_and(|length| length <= MAX_SHORT_BODY_BYTES);
+        self.connection.answered_at.set(is_short.then_some(now));
         let duration = now - self.started;
         let route = self.route.get();
         lane.metrics()
@@ -373,7 +391,7 @@ impl Record {
                 query: fields.uri.query(),
                 version: fields.version,
                 status,
-                bytes: response.body().size_hint().exact(),
+                bytes: length,
                 duration,
                 route: lane.app.pattern(route),
                 request_id: RequestId::of(response.headers()),
@@ -385,26 +403,11 @@ impl Record {
         response
     }
 
-    /// The reason under which an answer of the server itself counts.
-    fn refused(&self, status: StatusCode) -> Option<Reject> {
-        let is_h2 = self.connection.is_h2.get();
-        let is_unrouted = self.route.get() == RouteId::UNMATCHED;
-        match status {
-            StatusCode::PAYLOAD_TOO_LARGE => Some(Reject::BodyBytes),
-            StatusCode::BAD_REQUEST if is_h2 && is_unrouted => Some(Reject::BadRequest),
-            StatusCode::URI_TOO_LONG if is_h2 && is_unrouted => Some(Reject::RequestLine),
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE if is_h2 && is_unrouted => {
-                Some(Reject::HeaderCount)
-            }
-            _ => None,
-        }
-    }
-
     /// Makes the framing of `response` right, whatever the handler set.
     fn settle(&self, mut response: Response) -> Response {
         let connection = &self.connection;
         let status = response.status();
-        if connection.body_stalled.get() && status == StatusCode::BAD_REQUEST {
+        if connection.body_stalled.get() && response.is_incomplete_body() {
             response = Problem::from(&BodyError::Stalled).into_response();
         } else if status.is_informational() {
             response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
@@ -429,6 +432,7 @@ impl Record {
         let overtakes = connection.num_complete.get() <= self.index;
         let ends = overtakes || connection.lane.draining_since.get().is_some();
         if ends && !connection.is_h2.get() {
+            connection.said_close.set(true);
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));

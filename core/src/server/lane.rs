@@ -43,6 +43,8 @@ const SCRATCH_BYTES: usize = 32 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Shortest time between two reports of failed accepts.
 const ACCEPT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Connections taken from a backlog when it is closed: Linux' `somaxconn`.
+const MAX_LAST_ACCEPTS: usize = 4096;
 /// How long connections are still accepted after a stop signal.
 const LAST_CALL: Duration = Duration::from_millis(50);
 /// Connections over the limit that a lane answers at the same time; further
@@ -165,9 +167,10 @@ impl Lane {
         loop {
             let next = {
                 let mut changed = pin!(phase.changed());
-                poll_fn(|cx| match listener.poll_accept(cx) {
-                    Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-                    Poll::Pending => changed.as_mut().poll(cx).map(|_| None),
+                // The phase first: a flood of connections must not hide it.
+                poll_fn(|cx| match changed.as_mut().poll(cx) {
+                    Poll::Ready(_) => Poll::Ready(None),
+                    Poll::Pending => listener.poll_accept(cx).map(Some),
                 })
                 .await
             };
@@ -180,8 +183,9 @@ impl Lane {
         // Clients that were on their way when the signal came are let in, then
         // the backlog itself is asked: the runtime's readiness may be stale.
         let last_call = Instant::now() + LAST_CALL;
-        while let Ok(accepted) =
-            timeout_at(last_call.into(), poll_fn(|cx| listener.poll_accept(cx))).await
+        while Instant::now() < last_call
+            && let Ok(accepted) =
+                timeout_at(last_call.into(), poll_fn(|cx| listener.poll_accept(cx))).await
         {
             match accepted {
                 Ok(accepted) => self.admit(accepted),
@@ -313,6 +317,7 @@ async fn serve_tls(
                 Some(b"h2") => Protocol::Http2,
                 _ => Protocol::Http1,
             };
+            connection.open();
             serve(stream, connection, protocol).await;
         }
         Ok(Err(_)) => lane.metrics.rejected(Reject::TlsHandshake),
@@ -433,7 +438,10 @@ impl Listener {
                     return;
                 };
                 shrink_backlog(&listener);
-                while let Ok((stream, address)) = listener.accept() {
+                for _ in 0..MAX_LAST_ACCEPTS {
+                    let Ok((stream, address)) = listener.accept() else {
+                        return;
+                    };
                     if stream.set_nonblocking(true).is_ok()
                         && let Ok(stream) = TcpStream::from_std(stream)
                     {
@@ -446,7 +454,10 @@ impl Listener {
                     return;
                 };
                 shrink_backlog(&listener);
-                while let Ok((stream, _)) = listener.accept() {
+                for _ in 0..MAX_LAST_ACCEPTS {
+                    let Ok((stream, _)) = listener.accept() else {
+                        return;
+                    };
                     if stream.set_nonblocking(true).is_ok()
                         && let Ok(stream) = UnixStream::from_std(stream)
                     {

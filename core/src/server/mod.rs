@@ -236,9 +236,10 @@ impl Server {
     /// Checks everything and binds all addresses; nothing is accepted yet.
     ///
     /// # Errors
-    /// When an address cannot be bound, TLS files do not work, or a configured
-    /// path is already a route.
+    /// When an address cannot be bound, TLS files do not work, a limit is too
+    /// high for the parsers, or a configured path is already a route.
     pub fn bind(self) -> Result<Bound, Error> {
+        self.limits.check()?;
         let tls = match &self.tls {
             Some(files) => Some(TlsAcceptor::from(files.load()?)),
             None => None,

@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -74,7 +75,7 @@ impl Bound {
         let mut unlink = Vec::new();
         for bound in bound {
             addresses.push(bound.address);
-            unlink.extend(bound.unlink);
+            unlink.extend(bound.unlink.and_then(SocketFile::of));
             for (lane, socket) in sockets.iter_mut().zip(bound.lanes) {
                 lane.push(socket);
             }
@@ -269,14 +270,36 @@ fn join(lanes: Vec<JoinHandle<bool>>) -> bool {
 
 /// Socket files that go when the server does.
 #[derive(Debug)]
-struct Unlink(Vec<PathBuf>);
+struct Unlink(Vec<SocketFile>);
 
 impl Drop for Unlink {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // Somebody may have removed it; there is nothing else to do.
-            drop(std::fs::remove_file(path));
+        for file in &self.0 {
+            // Another server may have put its own there since the drain began.
+            if SocketFile::of(file.path.clone()).as_ref() == Some(file) {
+                // Nothing is left to do about a file that does not go.
+                drop(std::fs::remove_file(&file.path));
+            }
         }
+    }
+}
+
+/// A socket file and which one it is.
+#[derive(Debug, PartialEq, Eq)]
+struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn of(path: PathBuf) -> Option<Self> {
+        let metadata = std::fs::symlink_metadata(&path).ok()?;
+        Some(Self {
+            path,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        })
     }
 }
 

@@ -24,6 +24,9 @@ use crate::gate::{Expecting, Gate};
 /// cheaper than having the kernel read a vector.
 const MAX_GATHERED_BYTES: usize = 4096;
 
+/// Writes up to this size are pings and the like, not progress of a response.
+const H2_CONTROL_BYTES: usize = 64;
+
 /// First bytes of an HTTP/2 connection (RFC 9113 §3.4).
 pub(super) const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -113,6 +116,7 @@ impl<S: Transport> GatedStream<S> {
     /// Serves HTTP/2, whose framing h2 checks itself.
     pub(super) fn without_gate(mut self) -> Self {
         self.admitted = std::mem::take(&mut self.unadmitted);
+        self.connection.wait_for(Waiting::Request, Instant::now());
         self
     }
 
@@ -189,10 +193,11 @@ impl<S: Transport> GatedStream<S> {
         // at a time has one deadline. A body's wait starts anew with each byte.
         if self.connection.waiting.get() != waiting {
             let now = match waiting {
-                // hyper reads on right after an answer: spare a clock reading.
-                Waiting::Request => self.connection.answered_at.get(),
-                _ => Instant::now(),
+                // hyper reads on right after a short answer, whose time is known.
+                Waiting::Request => self.connection.answered_at.take(),
+                _ => None,
             };
+            let now = now.unwrap_or_else(Instant::now);
             self.connection.wait_for(waiting, now);
         }
     }
@@ -249,6 +254,17 @@ impl<S: Transport> GatedStream<S> {
         }
         result
     }
+
+    /// Notes a write, and on HTTP/2 whether it can have held data.
+    fn note_written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if self.gate.is_none()
+            && let Poll::Ready(Ok(length)) = &result
+            && *length > H2_CONTROL_BYTES
+        {
+            self.connection.h2_progress.set(Instant::now());
+        }
+        self.note_write(result)
+    }
 }
 
 impl<S: Transport> hyper::rt::Write for GatedStream<S> {
@@ -259,11 +275,14 @@ impl<S: Transport> hyper::rt::Write for GatedStream<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.transport).poll_write(cx, bytes);
-        this.note_write(result)
+        this.note_written(result)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().transport).poll_flush(cx)
+        // TLS keeps bytes that the socket does not take: only a flush tells.
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.transport).poll_flush(cx);
+        this.note_write(result)
     }
 
     /// Closing is the connection's business: it may still have to answer.
@@ -294,6 +313,6 @@ impl<S: Transport> hyper::rt::Write for GatedStream<S> {
         } else {
             Pin::new(&mut this.transport).poll_write_vectored(cx, slices)
         };
-        this.note_write(result)
+        this.note_written(result)
     }
 }

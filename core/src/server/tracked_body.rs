@@ -1,8 +1,10 @@
 //! HTTP/2 response bodies that tell their connection how they fare.
 //!
-//! Guarantee: a connection knows when its last stream has ended (so that it is
-//! idle), and since when no stream got rid of data (so that the write-stall
-//! limit also holds where flow control, not the socket, is what blocks).
+//! Guarantee: a connection knows when the last frame of its last stream was
+//! handed over (so that it is about to be idle), and since when no stream got
+//! rid of data (so that the write-stall limit also holds where flow control,
+//! not the socket, is what blocks). Data goes out in small frames, because one
+//! that is handed over counts as gone.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,7 +18,10 @@ use super::connection::{Connection, Waiting};
 use crate::body::Body;
 use crate::error::BodyError;
 
-/// One open stream of a connection, from its request to its last byte.
+/// Largest piece handed over at once; HTTP/2's default frame.
+const MAX_FRAME_BYTES: usize = 16 * 1024;
+
+/// One open stream of a connection, from its request to its last frame.
 #[derive(Debug)]
 pub(super) struct StreamTracker {
     connection: Rc<Connection>,
@@ -43,7 +48,7 @@ impl StreamTracker {
             _ => {}
         }
         self.blocked = blocked;
-        self.connection.stream_progress.set(Instant::now());
+        self.connection.h2_progress.set(Instant::now());
     }
 }
 
@@ -62,12 +67,18 @@ impl Drop for StreamTracker {
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: Body,
+    /// Data of the last frame that has not been passed on.
+    rest: Bytes,
     tracker: StreamTracker,
 }
 
 impl TrackedBody {
     pub(super) const fn new(body: Body, tracker: StreamTracker) -> Self {
-        Self { body, tracker }
+        Self {
+            body,
+            rest: Bytes::new(),
+            tracker,
+        }
     }
 }
 
@@ -79,19 +90,41 @@ impl HttpBody for TrackedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        // hyper asks for the next frame once the peer's window has room: until
-        // then this one waits for the peer.
+        let frame = if self.rest.is_empty() {
+            Pin::new(&mut self.body).poll_frame(cx)
+        } else {
+            Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
+        };
+        let frame = match frame {
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(mut data) => {
+                    if data.len() > MAX_FRAME_BYTES {
+                        self.rest = data.split_off(MAX_FRAME_BYTES);
+                    }
+                    Poll::Ready(Some(Ok(Frame::data(data))))
+                }
+                Err(frame) => Poll::Ready(Some(Ok(frame))),
+            },
+            other => other,
+        };
+        // hyper asks for the next frame once there is room for it: until then
+        // this one waits for the peer.
         let blocked = matches!(frame, Poll::Ready(Some(Ok(_))));
         self.tracker.set_blocked(blocked);
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }

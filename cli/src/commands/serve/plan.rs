@@ -57,7 +57,7 @@ impl Plan {
             Some(lanes) => lanes as usize,
             None => thread::available_parallelism().map_or(1, std::num::NonZero::get),
         };
-        Ok(Self {
+        let plan = Self {
             places: places(config, num_inherited() > 0),
             lanes,
             limits: config.limits(),
@@ -77,7 +77,11 @@ impl Plan {
                 _ => None,
             },
             metrics: metrics(config),
-        })
+        };
+        plan.limits
+            .check()
+            .map_err(|error| super::failure::explain(&error, &plan))?;
+        Ok(plan)
     }
 
     /// Reads each file that the server would read.

@@ -3,17 +3,19 @@
 //! *Lost* is a request that was fully sent and got no complete answer; a
 //! refused connection is not lost, its client can go elsewhere.
 
-use std::net::SocketAddr;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::client::{Client, End, ReadError, get};
+use crate::http2_flow::{HTTP_2_UPLOADS, check_download, finish_download, start_download};
+use crate::support::client::{Client, End, ReadError, get, show};
 use crate::support::eventually;
 use crate::support::hpack;
-use crate::support::http2::{Http2, flag, frame, kind, method};
+use crate::support::http2::{Http2, PREFACE, flag, frame, kind, method};
 use crate::support::server::Server;
 
 const SOON: Duration = Duration::from_secs(2);
@@ -60,7 +62,10 @@ fn start_upload(server: &Server) -> Client {
         "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
     );
     let mut interim = [0; 25];
-    std::io::Read::read_exact(client.stream(), &mut interim).expect("100 Continue");
+    client
+        .stream()
+        .read_exact(&mut interim)
+        .expect("100 Continue");
     client.send("[1");
     client
 }
@@ -169,6 +174,47 @@ fn the_access_log_is_complete_at_the_end() {
     assert_eq!(num_logged, COUNT);
 }
 
+/// The bad request came before the server could close, but after its last word.
+#[test]
+fn nothing_is_answered_behind_a_last_answer() {
+    let mut server = Server::start(&[]);
+    let mut upload = start_upload(&server);
+    server.signal(Signal::TERM);
+    wait_for_drain(&server);
+    upload.send("]GET / HTTP/1.1\r\n\r\n");
+    let response = upload.read().unwrap();
+    assert_eq!(response.status, 200);
+    assert_eq!(response.header("connection"), Some("close"));
+    let (rest, end) = upload.read_to_end();
+    assert_eq!((show(&rest).as_str(), end), ("", End::Closed));
+    assert_eq!(server.exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_flood_of_new_connections_does_not_hold_the_drain() {
+    let mut server = Server::start(&["--graceful", "10s"]);
+    let address = server.address();
+    let num_connects = AtomicUsize::new(0);
+    let end = Instant::now() + Duration::from_secs(3);
+    let elapsed = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while Instant::now() < end && TcpStream::connect(address).is_ok() {
+                    num_connects.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually(SOON, "the flood is on", || {
+            (num_connects.load(Ordering::Relaxed) > 1000).then_some(())
+        });
+        let start = Instant::now();
+        server.signal(Signal::TERM);
+        assert_eq!(server.exit(Duration::from_secs(5)).code(), Some(0));
+        start.elapsed()
+    });
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+}
+
 #[test]
 fn the_grace_time_bounds_the_drain() {
     let mut server = Server::start(&["--graceful", "500ms"]);
@@ -223,6 +269,35 @@ fn http_2_gets_a_goaway_and_its_last_answers() {
     assert_eq!(connection.outcome(3).text(), "[1]");
     assert_ne!(connection.read_to_end().1, End::StillOpen);
     assert_eq!(server.exit(SOON).code(), Some(0));
+}
+
+#[test]
+fn an_http_2_download_is_finished() {
+    let mut server = Server::start(&[HTTP_2_UPLOADS, &["--graceful", "20s"]].concat());
+    let (mut connection, json) = start_download(&server, 3);
+    assert_eq!(connection.read_window(3), None);
+    server.signal(Signal::TERM);
+    let outcome = finish_download(&mut connection, 3, Duration::from_millis(40));
+    check_download(&outcome, &json);
+    assert_eq!(server.exit(SOON).code(), Some(0));
+}
+
+/// Nothing has been asked there, so nothing is waited for.
+#[test]
+fn an_http_2_connection_without_a_request_does_not_hold_the_drain() {
+    let settings = frame(kind::SETTINGS, 0, 0, &[]);
+    for start in [PREFACE.to_vec(), [PREFACE, &settings].concat()] {
+        let mut server = Server::start(&["--timeout-header", "5s"]);
+        let mut client = server.connect();
+        client.send(&start);
+        // The head of the server's SETTINGS: it has seen the preface.
+        client.stream().read_exact(&mut [0; 9]).unwrap();
+        let begin = Instant::now();
+        server.signal(Signal::TERM);
+        assert_eq!(server.exit(Duration::from_secs(7)).code(), Some(0));
+        let elapsed = begin.elapsed();
+        assert!(elapsed < SOON, "{} bytes: {elapsed:?}", start.len());
+    }
 }
 
 #[test]

@@ -366,10 +366,31 @@ fn trailers_are_bounded() {
     let mut failures = Failures::default();
     for (name, trailers) in [
         ("2,000 lines", "X: y\r\n".repeat(2000)),
+        ("one of 33 KiB", format!("X: {}\r\n", "y".repeat(33 * 1024))),
         ("one of 64 KiB", format!("X: {}\r\n", "y".repeat(64 * 1024))),
+        (
+            "83 of 400 bytes",
+            format!("X: {}\r\n", "y".repeat(395)).repeat(83),
+        ),
     ] {
         let bytes = [chunked!("0\r\n"), trailers.as_bytes(), b"\r\n"].concat();
         failures.case(name, refused(server.address(), &bytes, &[400, 431]));
+    }
+    failures.finish();
+}
+
+/// The bound is that of a head, not one of the parser behind it.
+#[test]
+fn trailers_up_to_the_limit_of_a_head_are_read() {
+    let server = Server::start(&[]);
+    let mut failures = Failures::default();
+    for (num_lines, line_bytes) in [(1, 20_000), (1, 32_000), (50, 400), (90, 350)] {
+        let name = format!("{num_lines} of {line_bytes} bytes");
+        let line = format!("X: {}\r\n", "y".repeat(line_bytes - 5));
+        let trailers = line.repeat(num_lines);
+        let bytes = [chunked!("1\r\na\r\n0\r\n"), trailers.as_bytes(), b"\r\n"].concat();
+        let due = [(200, "\"body_length\":1")];
+        failures.case(&name, answered(server.address(), &bytes, &due));
     }
     failures.finish();
 }

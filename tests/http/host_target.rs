@@ -154,6 +154,59 @@ fn a_wrong_target_is_refused() {
     failures.finish();
 }
 
+/// The parser behind the gate must find no fault of its own: its refusal would
+/// be empty and uncounted.
+#[test]
+fn a_target_that_the_parser_refuses_is_refused_before() {
+    let server = Server::start(&[]);
+    let mut failures = Failures::default();
+    let num_before = num_bad_requests(&server);
+    let targets = ["/a<b", "/a>b", "/a`b", "/?<", "/?\"", "http://%41/x"];
+    for target in targets {
+        let bytes = with_target("GET", target.as_bytes());
+        failures.case(target, refused(server.address(), &bytes, &[400]));
+    }
+    failures.finish();
+    assert_eq!(num_bad_requests(&server) - num_before, targets.len());
+}
+
+fn num_bad_requests(server: &Server) -> usize {
+    let metrics = server.get("/metrics").text();
+    let name = "justapi_rejected_total{reason=\"bad_request\"} ";
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| value.parse().ok()).expect(name)
+}
+
+#[test]
+fn every_byte_in_a_target_is_served_or_refused_by_a_problem() {
+    let server = Server::start(&[]);
+    let mut failures = Failures::default();
+    for byte in b'!'..=b'~' {
+        for prefix in [
+            &b"/anything/a"[..],
+            b"/anything?a",
+            b"http://localhost/anything/a",
+        ] {
+            let target = [prefix, &[byte], b"b"].concat();
+            let name = target.escape_ascii().to_string();
+            failures.case(&name, served_or_problem(&server, &target));
+        }
+    }
+    failures.finish();
+}
+
+fn served_or_problem(server: &Server, target: &[u8]) -> Result<(), String> {
+    let mut client = server.connect();
+    client.send(with_target("GET", target));
+    let response = client.read().map_err(|error| error.to_string())?;
+    let is_problem = response.header("content-type") == Some("application/problem+json");
+    match response.status {
+        OK => Ok(()),
+        400 if is_problem => Ok(()),
+        _ => Err(format!("{response:?}")),
+    }
+}
+
 /// A bad escape is one request's fault: 400, and the connection may go on.
 fn percent_or_framing(server: &Server, target: &[u8], bytes: &[u8]) -> Result<(), String> {
     let closed = refused(server.address(), bytes, &[400]);

@@ -4,12 +4,13 @@
 
 use std::io::{ErrorKind, Write as _};
 use std::ops::Range;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::client::{Client, End, ReadError, get, post};
 use crate::support::exchange::{closed_silently, refused};
 use crate::support::process;
-use crate::support::server::Server;
+use crate::support::server::{Server, serve};
 use crate::support::{Failures, PATIENCE, eventually};
 
 const MIB: u64 = 1024 * 1024;
@@ -113,6 +114,39 @@ fn a_refusal_names_its_limit() {
         assert_eq!(response.status, status, "{limit}: {problem}");
         assert_eq!(problem["limit"], limit, "{problem}");
         assert_eq!(problem["limit_value"], value, "{problem}");
+    }
+}
+
+/// A limit that the parser cannot keep is refused, not silently lower.
+#[test]
+fn limits_beyond_the_parser_are_refused_at_the_start() {
+    let mut failures = Failures::default();
+    for (flag, value, key) in [
+        ("--limit-headers", "100000", "server.limits.headers"),
+        ("--limit-header", "10MiB", "server.limits.header"),
+        ("--limit-request-line", "1MiB", "server.limits.request_line"),
+    ] {
+        let mut command = serve();
+        command.args(["--port", "0", flag, value]);
+        failures.case(
+            &format!("{flag} {value}"),
+            is_refused_at_the_start(command, key),
+        );
+    }
+    failures.finish();
+}
+
+fn is_refused_at_the_start(command: Command, key: &str) -> Result<(), String> {
+    let mut server = Server::spawn(command);
+    let line = server.wait_for_line("");
+    if line.contains("http://") {
+        return Err(format!("started: {line}"));
+    }
+    let code = server.exit(PATIENCE).code();
+    let _complaint = server.wait_for_line(key);
+    match code {
+        Some(2 | 3) => Ok(()),
+        other => Err(format!("exit code {other:?}")),
     }
 }
 
@@ -224,6 +258,19 @@ fn an_idle_connection_is_closed_at_the_idle_deadline() {
     closed_silently(&mut client)
         .and_then(|()| ended_in_time(start))
         .unwrap();
+}
+
+/// RFC 9112 §2.2: an empty line behind a body begins no request.
+#[test]
+fn an_empty_line_behind_a_body_is_idle_time() {
+    let server = Server::start(&["--timeout-header", SHORT, "--timeout-idle", "5s"]);
+    let mut client = server.connect();
+    assert_eq!(client.ask(post("/echo", "[1]") + "\r\n").status, 200);
+    client.set_patience(AT_SHORT.start * 3);
+    let unasked = client.read();
+    assert_eq!(unasked, Err(ReadError::Nothing(End::StillOpen)));
+    client.set_patience(PATIENCE);
+    assert_eq!(client.get("/hello").status, 200);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod framing;
 mod host_target;
 mod http2;
 mod http2_floods;
+mod http2_flow;
 mod keepalive;
 mod limits;
 mod metrics;

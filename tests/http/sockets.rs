@@ -3,6 +3,7 @@
 //! Nothing is taken from a live owner; what cannot be bound is exit code 5.
 
 use std::fs;
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -82,6 +83,32 @@ fn a_live_unix_socket_is_not_taken() {
     assert_eq!(get_unix(&path), 200);
     let (code, message) = fails(serve_unix(&path, &[]));
     assert_eq!(code, CANNOT_BIND, "{message}");
+    assert_eq!(get_unix(&path), 200);
+}
+
+/// A restart: the next server has the path before the last one has ended.
+#[test]
+fn a_unix_socket_of_the_next_server_is_not_removed() {
+    let (_folder, path) = folder_with_socket();
+    let mut last = Server::spawn(serve_unix(&path, &[]));
+    assert_eq!(get_unix(&path), 200);
+    let mut upload = Client::connect_unix(&path).unwrap();
+    upload.send(
+        "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+    );
+    upload
+        .stream()
+        .read_exact(&mut [0; 25])
+        .expect("100 Continue");
+    last.signal(Signal::TERM);
+    eventually(SOON, "the last server has stopped listening", || {
+        Client::connect_unix(&path).is_err().then_some(())
+    });
+    let _next = Server::spawn(serve_unix(&path, &[]));
+    assert_eq!(get_unix(&path), 200);
+    assert_eq!(upload.ask("[1]").status, 200);
+    assert_eq!(last.exit(SOON).code(), Some(0));
+    assert!(path.exists(), "the last server took the next one's socket");
     assert_eq!(get_unix(&path), 200);
 }
 

@@ -3,15 +3,17 @@
 //! A peer that does not finish its handshake costs a socket for the handshake
 //! deadline, and nothing after it.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::support::certificates::{Authority, TlsStream, handshake};
-use crate::support::client::{Client, End, get};
+use crate::support::client::{Client, End, get, post};
+use crate::support::eventually;
 use crate::support::http2::{Http2, PREFACE};
+use crate::support::process;
 use crate::support::server::Server;
 
 /// A TLS server with extra flags, and the authority of its certificate.
@@ -202,12 +204,41 @@ fn sessions_are_resumed_on_every_lane() {
     );
 }
 
+/// TLS takes the last bytes of an answer before the socket does: for some
+/// sizes only a flush waits for the client.
+#[test]
+fn a_reader_that_stops_is_cut_off_whatever_the_size_of_its_answer() {
+    let (server, authority) = start(&["--timeout-write", "300ms", "--limit-body", "8MiB"]);
+    let config = authority.client(&[], None);
+    server_still_answers(&server, &authority);
+    let before = process::num_fds(server.pid());
+    let sizes = (0..40).map(|index| 2_000_000 + index * 32 * 1024);
+    let held: Vec<TlsStream> = sizes
+        .map(|bytes| ask_and_stop(&server, &config, bytes))
+        .collect();
+    eventually(Duration::from_secs(4), "every connection is gone", || {
+        (process::num_fds(server.pid()) <= before).then_some(())
+    });
+    drop(held);
+}
+
+/// A last request for an answer of this size, of which nothing is read.
+fn ask_and_stop(server: &Server, config: &Arc<ClientConfig>, num_bytes: usize) -> TlsStream {
+    let mut stream = connect(server, config);
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream.sock, 8192).unwrap();
+    let json = format!("\"{}\"", "a".repeat(num_bytes - 2));
+    let request = post("/echo", &json).replacen("Host:", "Connection: close\r\nHost:", 1);
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.flush().unwrap();
+    stream
+}
+
 #[test]
 fn large_bodies_pass() {
     let (server, authority) = start(&[]);
     let mut client = Client::over(connect(&server, &authority.client(&[], None)));
     let json = format!("\"{}\"", "a".repeat(1_000_000));
-    let response = client.ask(crate::support::client::post("/echo", &json));
+    let response = client.ask(post("/echo", &json));
     assert_eq!((response.status, response.body.len()), (200, json.len()));
 }
 

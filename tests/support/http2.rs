@@ -13,6 +13,10 @@ use super::hpack::{self, Decoder, Headers};
 /// The client's connection preface.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// What a peer may send on a stream, and on all of a connection, before it is
+/// told more (RFC 9113 §6.9.2).
+pub(crate) const INITIAL_WINDOW_BYTES: usize = 65_535;
+
 /// Frame types.
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;
@@ -138,9 +142,42 @@ impl<S: Read + Write> Http2<S> {
             }
             match self.read_frame() {
                 Ok(frame) => self.take(frame),
-                Err(end) => return self.go_away.map_or(Outcome::Ended(end), Outcome::GoAway),
+                Err(end) => return self.ended(end),
             }
         }
+    }
+
+    fn ended(&self, end: End) -> Outcome {
+        self.go_away.map_or(Outcome::Ended(end), Outcome::GoAway)
+    }
+
+    /// Reads one window more of the answer on `stream`, its outcome once known.
+    ///
+    /// Opens the stream's window again first, if a part has been read before,
+    /// and for that part the window of the connection.
+    pub(crate) fn read_window(&mut self, stream: u32) -> Option<Outcome> {
+        let start = self.num_read(stream);
+        if start > 0 {
+            let increment = (INITIAL_WINDOW_BYTES as u32).to_be_bytes();
+            for of in [0, stream] {
+                // A server that hung up is seen when reading.
+                let _hung_up = self.send(&frame(kind::WINDOW_UPDATE, 0, of, &increment));
+            }
+        }
+        while self.num_read(stream) < start + INITIAL_WINDOW_BYTES {
+            if let Some(outcome) = self.outcomes.remove(&stream) {
+                return Some(outcome);
+            }
+            match self.read_frame() {
+                Ok(frame) => self.take(frame),
+                Err(end) => return Some(self.ended(end)),
+            }
+        }
+        self.outcomes.remove(&stream)
+    }
+
+    fn num_read(&self, stream: u32) -> usize {
+        self.answers.get(&stream).map_or(0, |(_, body)| body.len())
     }
 
     /// Reads until the connection ends; the error code of a GOAWAY on the way.

@@ -7,6 +7,14 @@ use std::net::Ipv6Addr;
 
 /// Whether `value` is empty or a host with an optional port.
 pub(crate) fn is_valid_host(value: &[u8]) -> bool {
+    // Almost every host is unreserved characters up to its port.
+    let usual = value
+        .iter()
+        .position(|&byte| !IS_UNRESERVED[usize::from(byte)])
+        .unwrap_or(value.len());
+    if is_port_suffix(&value[usual..]) {
+        return true;
+    }
     let (host, port) = match value {
         [b'[', rest @ ..] => {
             let Some(end) = rest.iter().position(|&byte| byte == b']') else {
@@ -45,9 +53,6 @@ static IS_UNRESERVED: [bool; 256] = {
 };
 
 fn is_reg_name(host: &[u8]) -> bool {
-    if host.iter().all(|&byte| IS_UNRESERVED[usize::from(byte)]) {
-        return true;
-    }
     let mut bytes = host.iter();
     while let Some(&byte) = bytes.next() {
         let valid = match byte {

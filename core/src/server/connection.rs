@@ -160,24 +160,25 @@ impl Connection {
             Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
             Waiting::Body => Some((since + limits.body_stall_timeout, Reject::BodyStall)),
         };
-        let write = self
-            .write_blocked_since
-            .get()
-            .map(|since| (since + limits.write_stall_timeout, Reject::WriteStall));
-        let stream = (self.blocked_streams.get() > 0).then(|| {
-            let since = self.h2_progress.get();
-            (since + limits.write_stall_timeout, Reject::WriteStall)
-        });
-        let drain = match self.lane.draining_since.get() {
-            Some(drain) if self.waiting.get() == Waiting::Request => {
-                Some((drain.max(since) + DRAIN_LINGER, Reject::IdleTimeout))
+        let mut earliest = read;
+        let mut apply = |deadline: Instant, missed: Reject| {
+            if earliest.is_none_or(|(known, _)| deadline < known) {
+                earliest = Some((deadline, missed));
             }
-            _ => None,
         };
-        [read, write, stream, drain]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(deadline, _)| *deadline)
+        if let Some(since) = self.write_blocked_since.get() {
+            apply(since + limits.write_stall_timeout, Reject::WriteStall);
+        }
+        if self.blocked_streams.get() > 0 {
+            let since = self.h2_progress.get();
+            apply(since + limits.write_stall_timeout, Reject::WriteStall);
+        }
+        if let Some(drain) = self.lane.draining_since.get()
+            && self.waiting.get() == Waiting::Request
+        {
+            apply(drain.max(since) + DRAIN_LINGER, Reject::IdleTimeout);
+        }
+        earliest
     }
 
     /// Counts a missed deadline, except the end of a drained idle connection.

@@ -122,6 +122,23 @@ fn a_panic_in_middleware_is_a_500() {
 }
 
 #[test]
+fn a_panic_behind_middleware_is_counted_under_its_route() {
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        server.middleware(async |request: Request, next: Next<'_>| next.run(request).await)
+    });
+    let paths = ["/panic-inline", "/panic-first", "/panic-later"];
+    for path in paths {
+        check(&get(address, path), 500, &[], &[]);
+    }
+    let metrics = get(address, "/metrics");
+    let series = paths.map(|path| {
+        format!("justapi_requests_total{{method=\"GET\",route=\"{path}\",status=\"500\"}} 1\n")
+    });
+    check(&metrics, 200, &series.each_ref().map(String::as_str), &[]);
+    assert!(running.drain().finished);
+}
+
+#[test]
 fn middleware_wraps_in_order_and_may_answer_itself() {
     let (running, address) = serve(routes().expect("routes"), |server| {
         server
@@ -262,6 +279,73 @@ fn a_stream_is_chunked_for_http_1_1_and_ended_by_close_for_1_0() {
     assert!(answer.starts_with("HTTP/1.0 200 OK"), "{}", &answer[..80]);
     assert!(!answer.contains("transfer-encoding"));
     assert!(answer.ends_with(&"x".repeat(128 * 1024)));
+    assert!(running.drain().finished);
+}
+
+/// Idle time counts from the end of an answer, not from its beginning.
+#[test]
+fn a_connection_is_not_idle_while_it_answers() {
+    let router = Router::new()
+        .get("/ok", inline(|_: Request| "ok"))
+        .and_then(|router| {
+            router.get("/stream", async |_: Request| {
+                let (sender, body) = Body::channel(1);
+                tokio::task::spawn_local(async move {
+                    for _ in 0..10 {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        drop(sender.send("chunk").await);
+                    }
+                });
+                Response::with_content(HeaderValue::from_static("text/plain"), body)
+            })
+        })
+        .expect("routes");
+    let (running, address) = serve(router, |server| {
+        server.limits(Limits {
+            idle_timeout: Duration::from_millis(500),
+            ..Limits::DEFAULT
+        })
+    });
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream
+        .write_all(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("a peer");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n0\r\n\r\n") {
+        let mut chunk = [0; 1024];
+        let length = stream.read(&mut chunk).expect("no reset");
+        assert_ne!(length, 0, "{}", answer.escape_ascii());
+        answer.extend(&chunk[..length]);
+    }
+    stream
+        .write_all(b"GET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        .expect("a peer");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("no reset");
+    check(&answer, 200, &["\r\n\r\nok"], &[]);
+    assert!(running.drain().finished);
+}
+
+/// The stall is the client's, but the answer is the handler's.
+#[test]
+fn a_handler_that_leaves_its_body_keeps_its_answer() {
+    let router = Router::new()
+        .post("/picky", async |mut request: Request| {
+            drop(request.body_mut().chunk().await);
+            drop(request);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Response::text("not to my taste").with_status(StatusCode::BAD_REQUEST)
+        })
+        .expect("one route");
+    let (running, address) = serve(router, |server| {
+        server.limits(Limits {
+            body_stall_timeout: Duration::from_millis(100),
+            ..Limits::DEFAULT
+        })
+    });
+    let request = "POST /picky HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhello";
+    let answer = exchange(address, request);
+    check(&answer, 400, &["\r\n\r\nnot to my taste"], &["408"]);
     assert!(running.drain().finished);
 }
 

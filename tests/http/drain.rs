@@ -4,19 +4,21 @@
 //! refused connection is not lost, its client can go elsewhere.
 
 use std::io::Read as _;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::http2_flow::{HTTP_2_UPLOADS, check_download, finish_download, start_download};
 use crate::support::client::{Client, End, ReadError, get, show};
-use crate::support::eventually;
 use crate::support::hpack;
-use crate::support::http2::{Http2, PREFACE, flag, frame, kind, method};
-use crate::support::server::Server;
+use crate::support::http2::{Http2, PREFACE, flag, frame, kind, method, request};
+use crate::support::server::{Server, serve};
+use crate::support::{PATIENCE, eventually};
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -187,19 +189,26 @@ fn nothing_is_answered_behind_a_last_answer() {
     assert_eq!(response.header("connection"), Some("close"));
     let (rest, end) = upload.read_to_end();
     assert_eq!((show(&rest).as_str(), end), ("", End::Closed));
+    drop(upload);
     assert_eq!(server.exit(SOON).code(), Some(0));
 }
 
+/// On a Unix socket, where connecting waits for room in the backlog: it is
+/// never found empty.
 #[test]
 fn a_flood_of_new_connections_does_not_hold_the_drain() {
-    let mut server = Server::start(&["--graceful", "10s"]);
-    let address = server.address();
+    let folder = TempDir::new().expect("a writable temporary folder");
+    let path = folder.path().join("justapi.sock");
+    let mut command = serve();
+    command.arg("--uds").arg(&path).args(["--graceful", "10s"]);
+    let mut server = Server::spawn(command);
+    let _listening = server.wait_for_line("unix:");
     let num_connects = AtomicUsize::new(0);
     let end = Instant::now() + Duration::from_secs(3);
     let elapsed = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while Instant::now() < end && TcpStream::connect(address).is_ok() {
+                while Instant::now() < end && UnixStream::connect(&path).is_ok() {
                     num_connects.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -282,22 +291,32 @@ fn an_http_2_download_is_finished() {
     assert_eq!(server.exit(SOON).code(), Some(0));
 }
 
-/// Nothing has been asked there, so nothing is waited for.
+/// Nothing is in flight there, and the client does not even answer a PING.
 #[test]
-fn an_http_2_connection_without_a_request_does_not_hold_the_drain() {
+fn a_silent_http_2_connection_does_not_hold_the_drain() {
     let settings = frame(kind::SETTINGS, 0, 0, &[]);
-    for start in [PREFACE.to_vec(), [PREFACE, &settings].concat()] {
-        let mut server = Server::start(&["--timeout-header", "5s"]);
-        let mut client = server.connect();
-        client.send(&start);
-        // The head of the server's SETTINGS: it has seen the preface.
-        client.stream().read_exact(&mut [0; 9]).unwrap();
-        let begin = Instant::now();
-        server.signal(Signal::TERM);
-        assert_eq!(server.exit(Duration::from_secs(7)).code(), Some(0));
-        let elapsed = begin.elapsed();
-        assert!(elapsed < SOON, "{} bytes: {elapsed:?}", start.len());
-    }
+    let hello = request(1, &method("GET", "/hello"), b"");
+    let cases = [
+        ("preface", Vec::new(), SOON),
+        ("SETTINGS", settings.clone(), SOON),
+        // It may be reading its answer.
+        ("a request", [settings, hello].concat(), SOON * 3 / 2),
+    ];
+    std::thread::scope(|scope| {
+        for (name, rest, limit) in cases {
+            scope.spawn(move || {
+                let mut server = Server::start(&["--timeout-header", "5s"]);
+                let mut client = server.connect();
+                client.send([PREFACE, &rest].concat());
+                // The head of the server's SETTINGS: it has seen the preface.
+                client.stream().read_exact(&mut [0; 9]).expect(name);
+                let start = Instant::now();
+                server.signal(Signal::TERM);
+                assert_eq!(server.exit(PATIENCE).code(), Some(0), "{name}");
+                assert!(start.elapsed() < limit, "{name}: {:?}", start.elapsed());
+            });
+        }
+    });
 }
 
 #[test]

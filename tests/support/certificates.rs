@@ -109,7 +109,14 @@ pub(crate) fn handshake(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
 ) -> std::io::Result<TlsStream> {
-    let mut socket = Client::try_connect(address)?.stream().try_clone()?;
+    handshake_over(Client::try_connect(address)?.stream().try_clone()?, config)
+}
+
+/// Completes the handshake on a fresh connection, or says why not.
+pub(crate) fn handshake_over(
+    mut socket: TcpStream,
+    config: &Arc<ClientConfig>,
+) -> std::io::Result<TlsStream> {
     let name = ServerName::try_from("localhost").expect("a valid name");
     let mut connection =
         ClientConnection::new(Arc::clone(config), name).map_err(std::io::Error::other)?;

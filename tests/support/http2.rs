@@ -153,16 +153,12 @@ impl<S: Read + Write> Http2<S> {
 
     /// Reads one window more of the answer on `stream`, its outcome once known.
     ///
-    /// Opens the stream's window again first, if a part has been read before,
-    /// and for that part the window of the connection.
+    /// Opens the stream's window again first, if a part has been read before;
+    /// the connection's has to be wide enough.
     pub(crate) fn read_window(&mut self, stream: u32) -> Option<Outcome> {
         let start = self.num_read(stream);
         if start > 0 {
-            let increment = (INITIAL_WINDOW_BYTES as u32).to_be_bytes();
-            for of in [0, stream] {
-                // A server that hung up is seen when reading.
-                let _hung_up = self.send(&frame(kind::WINDOW_UPDATE, 0, of, &increment));
-            }
+            self.widen_window(stream, INITIAL_WINDOW_BYTES as u32);
         }
         while self.num_read(stream) < start + INITIAL_WINDOW_BYTES {
             if let Some(outcome) = self.outcomes.remove(&stream) {
@@ -174,6 +170,13 @@ impl<S: Read + Write> Http2<S> {
             }
         }
         self.outcomes.remove(&stream)
+    }
+
+    /// Lets the server send so many bytes more on `stream`, or on all for 0.
+    pub(crate) fn widen_window(&mut self, stream: u32, num_bytes: u32) {
+        let update = frame(kind::WINDOW_UPDATE, 0, stream, &num_bytes.to_be_bytes());
+        // A server that hung up is seen when reading.
+        let _hung_up = self.send(&update);
     }
 
     fn num_read(&self, stream: u32) -> usize {

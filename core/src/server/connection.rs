@@ -39,6 +39,9 @@ use crate::request::Peer;
 const DRAIN_LINGER: Duration = Duration::from_millis(300);
 /// How long to read on after an early answer, for the peer to receive it.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an HTTP/2 peer without open streams may take its last data and
+/// answer the PING that ends a connection.
+const H2_FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A peer that answers no HTTP/2 PING for this long is gone.
 const H2_PING: Duration = Duration::from_secs(20);
 
@@ -145,10 +148,14 @@ impl Connection {
         let limits = &self.lane.app.limits;
         let since = self.waiting_since.get();
         if self.h2_closing.get() {
-            // hyper ends the connection once its streams have; only a peer
-            // that takes nothing is not waited for.
-            let progress = self.h2_progress.get();
-            return Some((progress + limits.write_stall_timeout, Reject::WriteStall));
+            // hyper ends the connection once its streams have ended; only a
+            // peer that takes nothing is not waited for.
+            let patience = match self.open_streams.get() {
+                0 if self.used.get() => H2_FAREWELL_TIMEOUT.min(limits.write_stall_timeout),
+                0 => DRAIN_LINGER,
+                _ => limits.write_stall_timeout,
+            };
+            return Some((self.h2_progress.get() + patience, Reject::WriteStall));
         }
         let read = match self.waiting.get() {
             Waiting::Nothing => None,
@@ -197,6 +204,8 @@ struct Deadline {
     connection: Rc<Connection>,
     armed: Instant,
     timer: Pin<Box<Sleep>>,
+    /// Whether the timer will wake the task as it is armed.
+    is_polled: bool,
 }
 
 impl Deadline {
@@ -206,6 +215,7 @@ impl Deadline {
             connection,
             armed,
             timer: Box::pin(tokio::time::sleep_until(armed.into())),
+            is_polled: false,
         }
     }
 
@@ -223,10 +233,11 @@ impl Deadline {
             let (deadline, missed) = self.connection.deadline()?;
             if deadline < self.armed {
                 self.arm(deadline);
-            } else if is_known_waker && !self.timer.is_elapsed() {
+            } else if is_known_waker && self.is_polled && !self.timer.is_elapsed() {
                 return None;
             }
             if self.timer.as_mut().poll(cx).is_pending() {
+                self.is_polled = true;
                 return None;
             }
             if Instant::now() >= deadline {
@@ -238,6 +249,7 @@ impl Deadline {
 
     fn arm(&mut self, deadline: Instant) {
         self.armed = deadline;
+        self.is_polled = false;
         self.timer.as_mut().reset(deadline.into());
     }
 }
@@ -408,9 +420,13 @@ async fn serve_h2<S: Transport>(
             let is_draining = connection.lane.draining_since.get().is_some();
             match deadline.poll(cx) {
                 // A peer that never asked for anything is owed nothing more.
+                Some(_) if connection.h2_closing.get() && connection.open_streams.get() == 0 => {
+                    return Poll::Ready(Ok(()));
+                }
                 Some(missed @ (Reject::WriteStall | Reject::HeaderTimeout)) => {
                     return Poll::Ready(Err(missed));
                 }
+                Some(_) if !connection.used.get() => return Poll::Ready(Ok(())),
                 Some(missed) => connection.count(missed),
                 None if connection.h2_closing.get() || !is_draining => return Poll::Pending,
                 None => {}

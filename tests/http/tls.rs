@@ -127,12 +127,13 @@ fn a_handshake_that_ends_while_the_server_drains_is_served() {
     connection.write_tls(&mut hello).unwrap();
     socket.write_all(&hello[..5]).unwrap();
     server.signal(Signal::TERM);
-    // The pace of the client, not a wait for the server.
+    // The pace of the client here and below, not a wait for the server.
     std::thread::sleep(Duration::from_millis(500));
     socket.write_all(&hello[5..]).unwrap();
     while connection.is_handshaking() {
         connection.complete_io(&mut socket).unwrap();
     }
+    std::thread::sleep(Duration::from_millis(50));
     let mut client = Client::over(TlsStream::new(connection, socket));
     let response = client.get("/hello");
     assert_eq!(response.status, 200);

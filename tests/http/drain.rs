@@ -106,6 +106,25 @@ fn no_request_is_lost_under_load() {
     }
 }
 
+/// Whoever is told that we listen may ask, and a signal may come at once.
+#[test]
+fn a_signal_while_the_lanes_start_loses_no_request() {
+    for round in 0..10 {
+        let mut server = Server::start(&["--lanes", "16"]);
+        let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send(get("/hello"));
+        }
+        server.signal(Signal::TERM);
+        for client in &mut clients {
+            let status = client.read().map(|response| response.status);
+            assert_eq!(status, Ok(200), "round {round}");
+        }
+        drop(clients);
+        assert_eq!(server.exit(SOON).code(), Some(0), "round {round}");
+    }
+}
+
 #[test]
 fn an_idle_server_stops_at_once() {
     let mut server = Server::start(&[]);

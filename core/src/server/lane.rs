@@ -8,7 +8,6 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::future::{Future as _, poll_fn};
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use socket2::SockRef;
+use socket2::{SockFilter, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
@@ -47,6 +46,8 @@ const ACCEPT_REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_LAST_ACCEPTS: usize = 4096;
 /// How long connections are still accepted after a stop signal.
 const LAST_CALL: Duration = Duration::from_millis(50);
+/// How long handshakes that have begun by then may take.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(5);
 /// Connections over the limit that a lane answers at the same time; further
 /// ones are closed unanswered.
 const MAX_REFUSALS: usize = 64;
@@ -128,7 +129,13 @@ impl Lane {
         mut phase: watch::Receiver<Phase>,
     ) -> bool {
         for listener in listeners {
-            tokio::task::spawn_local(Rc::clone(&self).accept(listener, phase.clone()));
+            // Taken here and not in the task: a drain may begin before it runs.
+            let open = OpenGuard::new(&self);
+            let accepting = Rc::clone(&self).accept(listener, phase.clone());
+            tokio::task::spawn_local(async move {
+                let _open = open;
+                accepting.await;
+            });
         }
         // An error means that the server is gone, which also ends the lane.
         drop(phase.wait_for(|phase| *phase != Phase::Serving).await);
@@ -161,8 +168,6 @@ impl Lane {
 
     /// Accepts until draining has found the backlog empty.
     async fn accept(self: Rc<Self>, listener: Listener, mut phase: watch::Receiver<Phase>) {
-        // Counts as open: a drain waits for the backlog too.
-        let _open = OpenGuard::new(&self);
         let mut reserve = File::open("/dev/null").ok();
         loop {
             let next = {
@@ -182,17 +187,31 @@ impl Lane {
         }
         // Clients that were on their way when the signal came are let in, then
         // the backlog itself is asked: the runtime's readiness may be stale.
-        let last_call = Instant::now() + LAST_CALL;
-        while Instant::now() < last_call
+        self.accept_for(LAST_CALL, &listener, &mut reserve).await;
+        listener.refuse_newcomers();
+        self.accept_for(LAST_HANDSHAKES, &listener, &mut reserve)
+            .await;
+        listener.close(|accepted| self.admit(accepted));
+    }
+
+    /// Accepts until `time` is over.
+    async fn accept_for(
+        self: &Rc<Self>,
+        time: Duration,
+        listener: &Listener,
+        reserve: &mut Option<File>,
+    ) {
+        let end = Instant::now() + time;
+        // The clock too: a flood of connections never lets the timer have its turn.
+        while Instant::now() < end
             && let Ok(accepted) =
-                timeout_at(last_call.into(), poll_fn(|cx| listener.poll_accept(cx))).await
+                timeout_at(end.into(), poll_fn(|cx| listener.poll_accept(cx))).await
         {
             match accepted {
                 Ok(accepted) => self.admit(accepted),
-                Err(error) => self.accept_failed(&listener, &mut reserve, &error).await,
+                Err(error) => self.accept_failed(listener, reserve, &error).await,
             }
         }
-        listener.close(|accepted| self.admit(accepted));
     }
 
     /// Starts serving an accepted socket, or refuses it.
@@ -397,15 +416,6 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// Makes the kernel take no more than one further connection.
-///
-/// A client that comes now is refused by the kernel, or tries again, instead
-/// of waiting in a backlog that is about to be dropped.
-fn shrink_backlog(listener: &impl AsFd) {
-    // Failing only leaves the window as it was.
-    drop(SockRef::from(listener).listen(0));
-}
-
 /// A connection that has been accepted.
 #[derive(Debug)]
 enum Accepted {
@@ -425,6 +435,26 @@ impl Listener {
         })
     }
 
+    /// Makes the kernel drop every further SYN for an own TCP socket.
+    ///
+    /// Without it a connection that is made between the last accept and the
+    /// close would be reset with its request in it. A client whose SYN is
+    /// dropped sends it again, and is then refused or reaches the next server;
+    /// handshakes that have begun are completed.
+    fn refuse_newcomers(&self) {
+        /// Loads the byte at this offset of the TCP header: its flags.
+        const LOAD_FLAGS: SockFilter = SockFilter::new(0x30, 0, 0, 13);
+        /// Goes on if SYN is set, else skips one instruction.
+        const IF_SYN: SockFilter = SockFilter::new(0x45, 0, 1, 0x02);
+        const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+        const PASS: SockFilter = SockFilter::new(0x06, 0, 0, u32::MAX);
+        if let (Socket::Tcp(listener), false) = (&self.socket, self.is_inherited) {
+            // Failing only leaves the gap as it was.
+            let filter = [LOAD_FLAGS, IF_SYN, DROP, PASS];
+            drop(SockRef::from(listener).attach_filter(&filter));
+        }
+    }
+
     /// Accepts what the backlog still holds, then closes the socket.
     ///
     /// An inherited socket's backlog stays for the others that have it.
@@ -437,7 +467,6 @@ impl Listener {
                 let Ok(listener) = listener.into_std() else {
                     return;
                 };
-                shrink_backlog(&listener);
                 for _ in 0..MAX_LAST_ACCEPTS {
                     let Ok((stream, address)) = listener.accept() else {
                         return;
@@ -453,7 +482,6 @@ impl Listener {
                 let Ok(listener) = listener.into_std() else {
                     return;
                 };
-                shrink_backlog(&listener);
                 for _ in 0..MAX_LAST_ACCEPTS {
                     let Ok((stream, _)) = listener.accept() else {
                         return;

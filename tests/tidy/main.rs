@@ -36,8 +36,8 @@ const BANNED_ANYWHERE: &[(&str, &str)] = &[
     (concat!("static.crates", ".io"), "a registry host"),
     (concat!("//crates", ".io"), "a registry host"),
     (concat!("//pypi", ".org"), "a registry host"),
-    (concat!("pythonhosted", ".org"), "a registry host"),
-    (concat!("registry.npmjs", ".org"), "a registry host"),
+    (concat!("python", "hosted", ".", "org"), "a registry host"),
+    (concat!("registry.", "np", "mjs", ".org"), "a registry host"),
     (concat!("proxy.golang", ".org"), "a registry host"),
     (
         concat!("extra-index", "-url"),

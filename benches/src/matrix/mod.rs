@@ -178,7 +178,34 @@ pub fn run(
         observe(Progress::CellFinished { cell: &cell });
         record.cells.push(cell);
     }
+    leave_out_folders(&mut record, &options.root);
     Ok(record)
+}
+
+/// Makes the paths of programs relative: where a machine keeps its folders
+/// says nothing about the measurement, and is nobody's business.
+fn leave_out_folders(record: &mut Record, root: &Path) {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    for program in record.programs.values_mut() {
+        program.path = portable(&program.path, &root);
+    }
+    let arms = record.cells.iter_mut().flat_map(|cell| &mut cell.arms);
+    for part in arms.flat_map(|arm| &mut arm.command) {
+        *part = portable(part, &root);
+    }
+}
+
+/// `part` relative to `root`; of an absolute path elsewhere the last name.
+fn portable(part: &str, root: &Path) -> String {
+    let path = Path::new(part);
+    if !path.is_absolute() {
+        return part.to_owned();
+    }
+    let kept = path
+        .strip_prefix(root)
+        .ok()
+        .or_else(|| path.file_name().map(Path::new));
+    kept.unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn select<'a>(matrix: &'a Matrix, ids: &[String]) -> Result<Vec<&'a CellPlan>, Error> {

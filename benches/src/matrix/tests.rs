@@ -230,3 +230,17 @@ fn a_stopped_run_leaves_no_record() {
     );
     assert!(matches!(stopped, Err(Error::Interrupted)));
 }
+
+#[test]
+fn records_name_no_folder_of_the_machine() {
+    let root = Path::new("/checkout");
+    for (part, expected) in [
+        ("/checkout/target/release/justapi", "target/release/justapi"),
+        ("/elsewhere/bin/justapi", "justapi"),
+        ("serve", "serve"),
+        ("{dir}/cert.pem", "{dir}/cert.pem"),
+        ("127.0.0.1:{port}", "127.0.0.1:{port}"),
+    ] {
+        assert_eq!(super::portable(part, root), expected);
+    }
+}

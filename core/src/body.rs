@@ -311,7 +311,10 @@ impl BodySender {
         drop(self.0.send(Err(BodyError::Producer)).await);
     }
 
-    /// Resolves when the client has left.
+    /// Resolves when the connection knows that the client has left.
+    ///
+    /// A client that leaves in silence is found out by the next write: a quiet
+    /// stream has to send something now and then.
     pub async fn closed(&self) {
         self.0.closed().await;
     }

@@ -1,10 +1,10 @@
 //! The request gate: the byte-level rules of HTTP/1.1 framing, before hyper.
 //!
-//! Guarantee: no byte of a message that breaks a rule reaches the parser, and
-//! nothing after such a message is ever read as a request, so that no two
-//! parsers can disagree about where a message ends. Works on lines as they
-//! arrive, in time linear in the bytes. Sources: RFC 9112 §2–§7, RFC 9110 §5.5,
-//! §7.2; stricter where the RFC leaves a choice (bare LF, folding, CL with TE).
+//! Guarantee: no byte of a head that breaks a rule reaches the parser, of a body
+//! none from the piece that breaks one, and nothing after such a message is read
+//! as a request: no two parsers can disagree about where a message ends. Linear
+//! in the bytes. Sources: RFC 9112 §2–§7, RFC 9110 §5.5, §7.2; stricter where the
+//! RFC leaves a choice (bare LF, folding, CL with TE).
 //!
 //! ```text
 //! Head ──▶ Fixed(n) ──▶ Head        Head ──▶ Chunked ──▶ Head

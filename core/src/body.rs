@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 use crate::error::BodyError;
+use crate::feed::FedBody;
 
 type BoxBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>;
 
@@ -32,31 +33,82 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
-    Incoming {
-        inner: Incoming,
+    Received {
+        source: Source,
         remaining: u64,
         limit: u64,
-        stall: Option<Stall>,
     },
     Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
     Custom(BoxBody),
 }
 
-/// Limit on the wait for the next frame, where the transport has none itself.
-struct Stall {
-    timeout: Duration,
+/// Where the rest of a request body comes from.
+enum Source {
+    /// It came with its head.
+    Whole(Bytes),
+    Http1(FedBody),
+    Http2(Box<Http2Body>),
+}
+
+impl Source {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self {
+            Self::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Http1(body) => body
+                .poll_chunk(cx)
+                .map(|chunk| chunk.map(|chunk| chunk.map(Frame::data))),
+            Self::Http2(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Http1(body) => body.is_end(),
+            Self::Http2(body) => body.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Http1(body) => match body.remaining() {
+                Some(length) => SizeHint::with_exact(length),
+                None => SizeHint::default(),
+            },
+            Self::Http2(body) => body.incoming.size_hint(),
+        }
+    }
+}
+
+/// A request body of HTTP/2, with a limit on the wait for its next frame.
+struct Http2Body {
+    incoming: Incoming,
+    stall_timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stall {
-    /// Whether the wait that `cx` is about to begin or goes on with is over.
-    fn poll_expired(&mut self, cx: &mut Context<'_>) -> bool {
-        let timeout = self.timeout;
+impl Http2Body {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
+            self.timer = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::incomplete)));
+        }
+        let timeout = self.stall_timeout;
         self.timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)))
             .as_mut()
             .poll(cx)
-            .is_ready()
+            .map(|()| Some(Err(BodyError::Stalled)))
     }
 }
 
@@ -83,36 +135,59 @@ impl Body {
         (BodySender(sender), Self(Kind::Channel(receiver)))
     }
 
-    /// `stall_timeout` bounds the wait for each frame; HTTP/1.1 connections
-    /// have that deadline at the socket and pass `None`.
-    pub(crate) fn incoming(inner: Incoming, limit: u64, stall_timeout: Option<Duration>) -> Self {
-        if inner.is_end_stream() {
+    /// A request body that came with its head.
+    pub(crate) fn whole(bytes: Bytes, limit: u64) -> Self {
+        Self::received(Source::Whole(bytes), limit)
+    }
+
+    /// A request body that its HTTP/1.1 connection feeds.
+    pub(crate) fn fed(body: FedBody, limit: u64) -> Self {
+        Self::received(Source::Http1(body), limit)
+    }
+
+    /// A request body of HTTP/2; `stall_timeout` bounds the wait for each frame.
+    pub(crate) fn http2(incoming: Incoming, limit: u64, stall_timeout: Duration) -> Self {
+        if incoming.is_end_stream() {
             return Self(Kind::Empty);
         }
-        Self(Kind::Incoming {
-            inner,
+        let body = Http2Body {
+            incoming,
+            stall_timeout,
+            timer: None,
+        };
+        Self::received(Source::Http2(Box::new(body)), limit)
+    }
+
+    const fn received(source: Source, limit: u64) -> Self {
+        Self(Kind::Received {
+            source,
             remaining: limit,
             limit,
-            stall: stall_timeout.map(|timeout| Stall {
-                timeout,
-                timer: None,
-            }),
         })
     }
 
     /// The limit of a request body that announced more bytes than that.
     pub(crate) fn exceeded_limit(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Incoming { inner, limit, .. } if inner.size_hint().lower() > *limit => {
+            Kind::Received { source, limit, .. } if source.size_hint().lower() > *limit => {
                 Some(*limit)
             }
             _ => None,
         }
     }
 
+    /// The content, if all of it is here; else the body as it is.
+    pub(crate) fn into_whole(self) -> Result<Bytes, Self> {
+        match self.0 {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Full(bytes) => Ok(bytes),
+            kind => Err(Self(kind)),
+        }
+    }
+
     /// Replaces the byte limit of a request body; no effect on other kinds.
     pub fn set_limit(&mut self, bytes: u64) {
-        if let Kind::Incoming {
+        if let Kind::Received {
             remaining, limit, ..
         } = &mut self.0
         {
@@ -143,8 +218,14 @@ impl Body {
     /// [`BodyError::TooLarge`] above the limit, [`BodyError::Incomplete`] when
     /// the peer leaves or breaks the framing.
     pub async fn bytes(mut self) -> Result<Bytes, BodyError> {
-        if let Kind::Full(bytes) = self.0 {
-            return Ok(bytes);
+        match self.0 {
+            Kind::Full(bytes) => return Ok(bytes),
+            Kind::Received {
+                source: Source::Whole(bytes),
+                remaining,
+                ..
+            } if bytes.len() as u64 <= remaining => return Ok(bytes),
+            _ => {}
         }
         let Some(first) = self.chunk().await.transpose()? else {
             return Ok(Bytes::new());
@@ -177,28 +258,21 @@ impl HttpBody for Body {
                 self.0 = Kind::Empty;
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Kind::Incoming {
-                inner,
+            Kind::Received {
+                source,
                 remaining,
                 limit,
-                stall,
             } => {
-                let frame = match Pin::new(inner).poll_frame(cx) {
-                    Poll::Ready(Some(frame)) => frame,
-                    Poll::Ready(None) => return Poll::Ready(None),
-                    Poll::Pending => {
-                        let expired = stall.as_mut().is_some_and(|stall| stall.poll_expired(cx));
-                        if !expired {
-                            return Poll::Pending;
-                        }
+                let Some(frame) = ready!(source.poll_frame(cx)) else {
+                    return Poll::Ready(None);
+                };
+                let frame = match frame {
+                    Ok(frame) => frame,
+                    Err(error) => {
                         self.0 = Kind::Empty;
-                        return Poll::Ready(Some(Err(BodyError::Stalled)));
+                        return Poll::Ready(Some(Err(error)));
                     }
                 };
-                if let Some(stall) = stall {
-                    stall.timer = None;
-                }
-                let frame = frame.map_err(|source| BodyError::Incomplete { source })?;
                 if let Some(data) = frame.data_ref() {
                     let Some(left) = remaining.checked_sub(data.len() as u64) else {
                         let limit = *limit;
@@ -220,7 +294,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty => true,
             Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Incoming { inner, .. } => inner.is_end_stream(),
+            Kind::Received { source, .. } => source.is_end_stream(),
             Kind::Channel(_) => false,
             Kind::Custom(body) => body.is_end_stream(),
         }
@@ -230,7 +304,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Incoming { inner, .. } => inner.size_hint(),
+            Kind::Received { source, .. } => source.size_hint(),
             Kind::Channel(_) => SizeHint::default(),
             Kind::Custom(body) => body.size_hint(),
         }
@@ -242,7 +316,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Kind::Empty => "Empty",
             Kind::Full(_) => "Full",
-            Kind::Incoming { .. } => "Incoming",
+            Kind::Received { .. } => "Received",
             Kind::Channel(_) => "Channel",
             Kind::Custom(_) => "Custom",
         };

@@ -101,8 +101,8 @@ pub enum BodyError {
     /// The peer left or broke the framing before the end.
     #[error("body ended early")]
     Incomplete {
-        /// What the transport said.
-        source: hyper::Error,
+        /// What the transport or the framing rules said.
+        source: io::Error,
     },
     /// The body is not JSON, or not the JSON that was asked for.
     #[error("body is not the expected JSON: {source}")]
@@ -116,4 +116,19 @@ pub enum BodyError {
     /// The producer of a streamed body failed or went away.
     #[error("body producer failed")]
     Producer,
+}
+
+impl BodyError {
+    pub(crate) fn incomplete(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Incomplete {
+            source: io::Error::other(source),
+        }
+    }
+
+    /// The peer left in the middle of the body.
+    pub(crate) fn disconnected() -> Self {
+        Self::Incomplete {
+            source: io::ErrorKind::UnexpectedEof.into(),
+        }
+    }
 }

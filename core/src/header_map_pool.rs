@@ -1,9 +1,8 @@
 //! One spare header map a thread: a request's map becomes its response's.
 //!
-//! Guarantee: a map handed out is empty. hyper in turn parses the next request
-//! of the connection into the response's map, so that a kept-alive connection
-//! allocates no header map at all. A map that one large request has blown up
-//! is not kept.
+//! Guarantee: a map handed out is empty. A response's map comes back once its
+//! head is written, so that a kept-alive connection allocates no header map at
+//! all. A map that one large request has blown up is not kept.
 
 use std::cell::Cell;
 

@@ -5,8 +5,10 @@
 
 mod body;
 mod error;
+mod feed;
 mod gate;
 mod handler;
+mod head;
 mod header_map_pool;
 mod health;
 pub mod limits;

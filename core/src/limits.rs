@@ -30,7 +30,7 @@ pub const MAX_HEADER_BYTES: usize = 32 * 1024;
 pub const MAX_HEADERS: usize = 100;
 /// Highest request line: hyper refuses a target above 65,534 bytes.
 pub const HIGHEST_REQUEST_LINE_BYTES: usize = 65_534;
-/// Highest head: it has to fit hyper's read buffer of 408 KiB.
+/// Highest head: it is held in memory until it is complete.
 pub const HIGHEST_HEADER_BYTES: usize = 256 * 1024;
 /// Highest number of header lines: the `http` crate holds 24,576.
 pub const HIGHEST_HEADERS: usize = 10_000;

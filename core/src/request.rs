@@ -8,7 +8,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Uri, Version};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -16,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::error::BodyError;
-use crate::header_map_pool;
+use crate::head::Head;
 use crate::middleware::Id;
 
 /// A request on its way to a handler.
@@ -36,12 +35,12 @@ impl Request {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         let (head, ()) = request.into_parts();
-        Self::from_parts(head, body.into(), Peer::Unknown, None)
+        Self::from_head(head.into(), body.into(), Peer::Unknown, None)
     }
 
-    pub(crate) fn from_parts(head: Parts, body: Body, peer: Peer, id: Option<Id>) -> Self {
+    pub(crate) fn from_head(head: Head, body: Body, peer: Peer, id: Option<Id>) -> Self {
         Self {
-            head: Head(head),
+            head,
             body,
             params: PathParams::default(),
             peer,
@@ -51,47 +50,47 @@ impl Request {
 
     /// Method.
     pub fn method(&self) -> &Method {
-        &self.head.0.method
+        self.head.method()
     }
 
     /// Target as it was sent.
     pub fn uri(&self) -> &Uri {
-        &self.head.0.uri
+        self.head.uri()
     }
 
     /// Path as it was sent, percent-encoded.
     pub fn path(&self) -> &str {
-        self.head.0.uri.path()
+        self.head.path()
     }
 
     /// Query as it was sent, without the `?`.
     pub fn query(&self) -> Option<&str> {
-        self.head.0.uri.query()
+        self.head.query()
     }
 
     /// Protocol version.
     pub fn version(&self) -> Version {
-        self.head.0.version
+        self.head.version()
     }
 
     /// Headers.
     pub fn headers(&self) -> &HeaderMap {
-        &self.head.0.headers
+        self.head.headers()
     }
 
     /// Headers, for middleware that rewrites them.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
-        &mut self.head.0.headers
+        self.head.headers_mut()
     }
 
     /// Typed values that middleware attached.
     pub fn extensions(&self) -> &Extensions {
-        &self.head.0.extensions
+        self.head.extensions()
     }
 
     /// Typed values, to attach.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.head.0.extensions
+        self.head.extensions_mut()
     }
 
     /// Path parameter by name, percent-decoded.
@@ -147,16 +146,6 @@ impl Request {
 
     pub(crate) fn set_params(&mut self, params: PathParams) {
         self.params = params;
-    }
-}
-
-/// A request head that leaves its header map to the response.
-#[derive(Debug)]
-struct Head(Parts);
-
-impl Drop for Head {
-    fn drop(&mut self) {
-        header_map_pool::put(std::mem::take(&mut self.0.headers));
     }
 }
 

@@ -114,11 +114,6 @@ impl Response {
         self.0.extensions_mut()
     }
 
-    /// Whether this is the answer to a request whose body did not end.
-    pub(crate) fn is_incomplete_body(&self) -> bool {
-        self.0.extensions().get::<IncompleteBody>().is_some()
-    }
-
     /// The body alone.
     pub fn into_body(self) -> Body {
         self.0.into_body()
@@ -215,17 +210,8 @@ impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
     }
 }
 
-/// Marks the answer to [`BodyError::Incomplete`], whose reason the connection
-/// may know better.
-#[derive(Debug, Clone, Copy)]
-struct IncompleteBody;
-
 impl IntoResponse for BodyError {
     fn into_response(self) -> Response {
-        let mut response = Problem::from(&self).into_response();
-        if matches!(self, Self::Incomplete { .. }) {
-            response.extensions_mut().insert(IncompleteBody);
-        }
-        response
+        Problem::from(&self).into_response()
     }
 }

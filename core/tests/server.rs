@@ -440,3 +440,176 @@ fn request_ids_are_the_same_for_handler_and_client() {
     );
     assert!(running.drain().finished);
 }
+
+/// Counts how often a handler's future was dropped.
+struct OnDrop(Arc<AtomicUsize>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A route whose handler begins, and then waits for ever.
+fn endless() -> (Router, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let counters = (Arc::clone(&begun), Arc::clone(&dropped));
+    let router = Router::new()
+        .any("/endless", move |_: Request| {
+            let (begun, dropped) = counters.clone();
+            async move {
+                let _guard = OnDrop(dropped);
+                begun.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+                "never"
+            }
+        })
+        .expect("one route");
+    (router, begun, dropped)
+}
+
+#[test]
+fn a_handler_is_dropped_when_its_client_resets() {
+    let (router, begun, dropped) = endless();
+    let (running, address) = serve(router, |server| server);
+    for count in 1..=3 {
+        let mut stream = TcpStream::connect(address).expect("a listener");
+        stream
+            .write_all(b"POST /endless HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+            .expect("a peer");
+        eventually("begun", || begun.load(Ordering::SeqCst) == count);
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+        drop(stream);
+        eventually("dropped", || dropped.load(Ordering::SeqCst) == count);
+    }
+    assert!(running.drain().finished);
+}
+
+/// A client that closes its sending side may still read, or be gone.
+#[test]
+fn a_handler_outlives_a_half_closed_client_by_a_bounded_time() {
+    let (router, begun, dropped) = endless();
+    let (running, address) = serve(router, |server| server);
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream
+        .write_all(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("a peer");
+    eventually("begun", || begun.load(Ordering::SeqCst) == 1);
+    let start = Instant::now();
+    stream.shutdown(Shutdown::Write).expect("a socket");
+    eventually("dropped", || dropped.load(Ordering::SeqCst) == 1);
+    let patience = start.elapsed();
+    let is_due = Duration::from_secs(4)..Duration::from_secs(8);
+    assert!(is_due.contains(&patience), "{patience:?}");
+    assert_eq!(stream.read(&mut [0; 8]).expect("no reset"), 0);
+    assert!(running.drain().finished);
+}
+
+/// A streamed body whose handler announces `length` but sends 10 bytes.
+fn announcing(length: &'static str) -> Response {
+    let (sender, body) = Body::channel(4);
+    tokio::task::spawn_local(async move {
+        for _ in 0..2 {
+            // The client may leave when it has what was announced.
+            drop(sender.send("12345").await);
+        }
+    });
+    Response::with_content(HeaderValue::from_static("text/plain"), body)
+        .with_header(header::CONTENT_LENGTH, HeaderValue::from_static(length))
+}
+
+#[test]
+fn a_stream_keeps_the_length_that_was_announced_or_breaks_off() {
+    let route = |length| inline(move |_: Request| announcing(length));
+    let router = Router::new()
+        .get("/right", route("10"))
+        .and_then(|router| router.get("/short", route("11")))
+        .and_then(|router| router.get("/long", route("7")))
+        .and_then(|router| router.get("/ok", inline(|_: Request| "ok")))
+        .expect("four routes");
+    let (running, address) = serve(router, |server| server);
+    let next = "GET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let ask = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n{next}");
+        exchange(address, &request)
+    };
+    let lacks = ["transfer-encoding"];
+    check(
+        &ask("/right"),
+        200,
+        &[
+            "content-length: 10\r\n",
+            "\r\n\r\n1234512345HTTP/1.1 200 OK",
+        ],
+        &lacks,
+    );
+    let short = ask("/short");
+    check(&short, 200, &["content-length: 11\r\n"], &lacks);
+    assert!(short.ends_with("\r\n\r\n1234512345"), "{short}");
+    let long = ask("/long");
+    check(&long, 200, &["content-length: 7\r\n"], &lacks);
+    assert!(long.ends_with("\r\n\r\n1234512"), "{long}");
+    assert!(running.drain().finished);
+}
+
+/// Only a reset tells an HTTP/1.0 client that a stream is not complete.
+#[test]
+fn a_broken_stream_never_looks_complete() {
+    let broken = |_: Request| async {
+        let (sender, body) = Body::channel(4);
+        tokio::task::spawn_local(async move {
+            sender.send("part").await.expect("a reader");
+            sender.abort().await;
+        });
+        Response::with_content(HeaderValue::from_static("text/plain"), body)
+    };
+    let router = Router::new().get("/broken", broken).expect("one route");
+    let (running, address) = serve(router, |server| server);
+    let answer = get(address, "/broken");
+    check(&answer, 200, &["4\r\npart\r\n"], &["\r\n0\r\n"]);
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream
+        .write_all(b"GET /broken HTTP/1.0\r\n\r\n")
+        .expect("a peer");
+    let error = stream.read_to_end(&mut Vec::new()).expect_err("a reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert!(running.drain().finished);
+}
+
+/// The answer begins while the request is still on its way.
+#[test]
+fn a_body_is_echoed_while_it_comes() {
+    let echo = |request: Request| async {
+        let (sender, body) = Body::channel(1);
+        let mut received = request.into_body();
+        tokio::task::spawn_local(async move {
+            while let Some(Ok(chunk)) = received.chunk().await {
+                sender.send(chunk).await.expect("a reader");
+            }
+        });
+        Response::with_content(HeaderValue::from_static("text/plain"), body)
+    };
+    let router = Router::new().post("/echo", echo).expect("one route");
+    let (running, address) = serve(router, |server| server);
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    let head = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("a peer");
+    let mut answer = Vec::new();
+    let mut buffer = [0; 1024];
+    for index in 0..20 {
+        let piece = format!("piece {index};");
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        stream.write_all(chunk.as_bytes()).expect("a peer");
+        while !String::from_utf8_lossy(&answer).contains(&piece) {
+            let length = stream.read(&mut buffer).expect("an answer");
+            assert!(length > 0, "closed after {index} pieces");
+            answer.extend_from_slice(&buffer[..length]);
+        }
+    }
+    stream.write_all(b"0\r\n\r\n").expect("a peer");
+    stream.read_to_end(&mut answer).expect("no reset");
+    assert!(answer.ends_with(b"0\r\n\r\n"));
+    assert!(running.drain().finished);
+}

@@ -63,13 +63,22 @@ pub(super) struct Step {
 
 impl Chunked {
     /// Checks `input` up to its end or the end of the message.
-    pub(super) fn advance(&mut self, input: &[u8], limits: GateLimits) -> Result<Step, Refusal> {
+    ///
+    /// `data` gets the content of the chunks.
+    pub(super) fn advance(
+        &mut self,
+        input: &[u8],
+        limits: GateLimits,
+        data: &mut impl FnMut(&[u8]),
+    ) -> Result<Step, Refusal> {
         let mut index = 0;
         while let Some(&byte) = input.get(index) {
             match self.state {
                 State::Data { remaining } => {
                     let taken = remaining.min((input.len() - index) as u64);
+                    let start = index;
                     index += taken as usize;
+                    data(&input[start..index]);
                     self.state = match remaining - taken {
                         0 => State::DataCr,
                         remaining => State::Data { remaining },

@@ -154,6 +154,7 @@ pub(super) struct Fields {
     saw_host: bool,
     content_length: Option<u64>,
     chunked: bool,
+    pub(super) expects_continue: bool,
     persistence: Persistence,
 }
 
@@ -246,8 +247,12 @@ impl Fields {
         Ok(())
     }
 
-    fn expect(&self, value: &[u8]) -> Result<(), Refusal> {
-        if self.version == Version::Http10 || value.eq_ignore_ascii_case(b"100-continue") {
+    fn expect(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if self.version == Version::Http10 {
+            return Ok(());
+        }
+        if value.eq_ignore_ascii_case(b"100-continue") {
+            self.expects_continue = true;
             return Ok(());
         }
         Err(Refusal::new(
@@ -265,8 +270,8 @@ impl Fields {
                 })
             })
             .flatten()
-            // hyper keeps the two largest values for its own marks.
-            .filter(|&length| length < u64::MAX - 1)
+            // Beyond it other parsers overflow into negative lengths.
+            .filter(|&length| i64::try_from(length).is_ok())
             .ok_or(Refusal::bad_request("the Content-Length is not a number"))?;
         if self.content_length.replace(length).is_some() {
             return Err(Refusal::bad_request(

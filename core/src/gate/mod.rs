@@ -1,9 +1,9 @@
-//! The request gate: the byte-level rules of HTTP/1.1 framing, before hyper.
+//! The request gate: the byte-level rules of HTTP/1.1 framing.
 //!
-//! Guarantee: no byte of a head that breaks a rule reaches the parser, of a body
-//! none from the piece that breaks one, and nothing after such a message is read
-//! as a request: no two parsers can disagree about where a message ends. Linear
-//! in the bytes. Sources: RFC 9112 §2–§7, RFC 9110 §5.5, §7.2; stricter where the
+//! Guarantee: a head that breaks a rule is never parsed, of a body nothing is
+//! passed on from the byte that breaks one, and nothing after such a message is
+//! read as a request: no two parsers can disagree about where a message ends.
+//! Linear in the bytes. Sources: RFC 9112 §2–§7, RFC 9110 §5.5, §7.2; stricter where the
 //! RFC leaves a choice (bare LF, folding, CL with TE).
 //!
 //! ```text
@@ -37,8 +37,6 @@ pub(crate) struct Refusal {
     pub(crate) detail: &'static str,
     /// The limit that was exceeded: configuration key and value.
     limit: Option<(&'static str, u64)>,
-    /// Whether the head had been admitted, so that a handler answers.
-    pub(crate) in_body: bool,
 }
 
 impl Refusal {
@@ -48,7 +46,6 @@ impl Refusal {
             reject: Reject::BadRequest,
             detail,
             limit: None,
-            in_body: false,
         }
     }
 
@@ -58,7 +55,6 @@ impl Refusal {
             reject,
             detail,
             limit: None,
-            in_body: false,
         }
     }
 
@@ -80,7 +76,6 @@ impl Refusal {
             reject,
             detail,
             limit: Some((key, value as u64)),
-            in_body: false,
         }
     }
 
@@ -117,7 +112,7 @@ enum State {
     Head(Head),
     Fixed(u64),
     Chunked(Chunked),
-    Refused(Refusal),
+    Refused,
     Ended,
 }
 
@@ -142,10 +137,25 @@ const fn unexpected(byte: Option<&u8>, detail: &'static str) -> Refusal {
 
 /// How the body of an admitted head is delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Framing {
+pub(crate) enum Framing {
     None,
     Fixed(u64),
     Chunked,
+}
+
+/// A head that keeps all rules, and what it says of its message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AdmittedHead {
+    /// Bytes of empty lines in front of it.
+    pub(crate) start: usize,
+    /// Bytes up to and with the empty line that ends it.
+    pub(crate) end: usize,
+    pub(crate) is_http10: bool,
+    pub(crate) framing: Framing,
+    /// Whether the connection ends with this message.
+    pub(crate) is_last: bool,
+    /// Whether the peer waits for an interim answer before it sends the body.
+    pub(crate) expects_continue: bool,
 }
 
 /// Checks the byte stream of one connection.
@@ -155,20 +165,6 @@ pub(crate) struct Gate {
     state: State,
     /// Whether the message being read is the connection's last.
     is_last: bool,
-    num_complete: u64,
-}
-
-/// What the gate is waiting for, which decides the deadline that applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expecting {
-    /// The first byte of a request.
-    Request,
-    /// The rest of a head.
-    HeadRest,
-    /// More of a body.
-    Body,
-    /// Nothing: a rule was broken, or the last message is complete.
-    Nothing,
 }
 
 impl Gate {
@@ -177,13 +173,11 @@ impl Gate {
             limits,
             state: State::Head(Head::default()),
             is_last: false,
-            num_complete: 0,
         }
     }
 
     /// Ends a message.
     fn complete(&mut self) {
-        self.num_complete += 1;
         self.state = if self.is_last {
             State::Ended
         } else {
@@ -191,100 +185,91 @@ impl Gate {
         };
     }
 
-    /// Checks `input` and returns how many of its first bytes are admitted.
+    /// Reads the head that `input` begins with; `None` while it is incomplete.
     ///
-    /// `input` starts with the bytes that the last call did not admit. Bytes
-    /// of an incomplete head stay unadmitted until its last line is there.
-    pub(crate) fn admit(&mut self, input: &[u8]) -> usize {
-        let mut admitted = 0;
-        while admitted < input.len() {
-            let rest = &input[admitted..];
-            let step = match &mut self.state {
-                State::Head(head) => match head.advance(rest, self.limits) {
-                    Ok(Some((length, framing))) => {
-                        self.is_last = head.fields.is_last();
-                        match framing {
-                            Framing::None | Framing::Fixed(0) => self.complete(),
-                            Framing::Fixed(length) => self.state = State::Fixed(length),
-                            Framing::Chunked => self.state = State::Chunked(Chunked::default()),
-                        }
-                        Ok(length)
-                    }
-                    Ok(None) => return admitted,
-                    Err(refusal) => Err(refusal),
-                },
-                State::Fixed(remaining) => {
-                    let taken = (*remaining).min(rest.len() as u64);
-                    *remaining -= taken;
-                    if *remaining == 0 {
+    /// Of an incomplete head the same bytes come again, with more behind them.
+    pub(crate) fn read_head(&mut self, input: &[u8]) -> Result<Option<AdmittedHead>, Refusal> {
+        let State::Head(head) = &mut self.state else {
+            return Ok(None);
+        };
+        match head.advance(input, self.limits) {
+            Ok(None) => Ok(None),
+            Ok(Some(admitted)) => {
+                self.is_last = admitted.is_last;
+                match admitted.framing {
+                    Framing::None | Framing::Fixed(0) => self.complete(),
+                    Framing::Fixed(length) => self.state = State::Fixed(length),
+                    Framing::Chunked => self.state = State::Chunked(Chunked::default()),
+                }
+                Ok(Some(admitted))
+            }
+            Err(refusal) => Err(self.refuse(refusal)),
+        }
+    }
+
+    /// Reads body bytes up to the end of the message; how many were taken.
+    ///
+    /// `data` gets the content, without chunk sizes and trailers.
+    pub(crate) fn read_body(
+        &mut self,
+        input: &[u8],
+        data: &mut impl FnMut(&[u8]),
+    ) -> Result<usize, Refusal> {
+        match &mut self.state {
+            State::Fixed(remaining) => {
+                let taken = (*remaining).min(input.len() as u64);
+                *remaining -= taken;
+                if *remaining == 0 {
+                    self.complete();
+                }
+                data(&input[..taken as usize]);
+                Ok(taken as usize)
+            }
+            State::Chunked(chunked) => match chunked.advance(input, self.limits, data) {
+                Ok(step) => {
+                    if step.finished {
                         self.complete();
                     }
-                    Ok(taken as usize)
+                    Ok(step.length)
                 }
-                State::Chunked(chunked) => match chunked.advance(rest, self.limits) {
-                    Ok(step) => {
-                        if step.finished {
-                            self.complete();
-                        }
-                        Ok(step.length)
-                    }
-                    Err(refusal) => Err(Refusal {
-                        in_body: true,
-                        ..refusal
-                    }),
-                },
-                State::Refused(_) | State::Ended => return admitted,
-            };
-            match step {
-                Ok(length) => admitted += length,
-                Err(refusal) => {
-                    self.state = State::Refused(refusal);
-                    return admitted;
-                }
-            }
-        }
-        admitted
-    }
-
-    /// The rule that was broken, if one was.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
-        match self.state {
-            State::Refused(refusal) => Some(refusal),
-            _ => None,
+                Err(refusal) => Err(self.refuse(refusal)),
+            },
+            State::Head(_) | State::Refused | State::Ended => Ok(0),
         }
     }
 
-    /// Number of messages that have been admitted to their last byte.
-    pub(crate) const fn num_complete(&self) -> u64 {
-        self.num_complete
+    fn refuse(&mut self, refusal: Refusal) -> Refusal {
+        self.state = State::Refused;
+        refusal
     }
 
-    /// Whether nothing more will be admitted.
-    pub(crate) const fn is_closed(&self) -> bool {
-        matches!(self.state, State::Refused(_) | State::Ended)
+    /// Whether more of a body is to come.
+    pub(crate) const fn is_in_body(&self) -> bool {
+        matches!(self.state, State::Fixed(_) | State::Chunked(_))
     }
 
-    /// What the next byte would belong to, given the unadmitted bytes.
-    pub(crate) fn expecting(&self, unadmitted: usize) -> Expecting {
+    /// Whether the next byte would be the first of a message.
+    pub(crate) const fn is_between_messages(&self) -> bool {
+        matches!(&self.state, State::Head(head) if head.checked == 0 && head.scanned == 0)
+    }
+
+    /// Whether `pending` bytes, not taken yet, are all that came of a head: it
+    /// has begun unless they are empty lines.
+    pub(crate) fn is_in_head(&self, pending: usize) -> bool {
         match &self.state {
-            // Empty lines before a request line are no part of a request.
-            State::Head(head) if !head.saw_request_line && unadmitted == head.checked => {
-                Expecting::Request
-            }
-            State::Head(_) => Expecting::HeadRest,
-            State::Fixed(_) | State::Chunked(_) => Expecting::Body,
-            State::Refused(_) | State::Ended => Expecting::Nothing,
+            State::Head(head) => head.saw_request_line || pending != head.checked,
+            _ => false,
         }
     }
 }
 
 impl Head {
-    /// Reads the complete lines of `input`; the head's length once it ends.
+    /// Reads the complete lines of `input`.
     fn advance(
         &mut self,
         input: &[u8],
         limits: GateLimits,
-    ) -> Result<Option<(usize, Framing)>, Refusal> {
+    ) -> Result<Option<AdmittedHead>, Refusal> {
         // Up to the last LF all lines are complete; so each is read in one pass
         // that stops by itself, and no byte of a line that drips in is read twice.
         let complete = match memrchr(b'\n', &input[self.checked + self.scanned..]) {
@@ -305,7 +290,7 @@ impl Head {
             self.checked += length;
             self.scanned = 0;
             match (ends_here, self.saw_request_line) {
-                (true, true) => return Ok(Some((self.checked, self.fields.finish()?))),
+                (true, true) => return self.finish().map(Some),
                 (true, false) if self.empty_lines == MAX_LEADING_EMPTY_LINES => {
                     return Err(Refusal::bad_request("the request line is empty"));
                 }
@@ -317,6 +302,17 @@ impl Head {
         // The last byte may be the CR of the line's end.
         self.check_sizes(input.len(), self.scanned.saturating_sub(1), limits)?;
         Ok(None)
+    }
+
+    fn finish(&self) -> Result<AdmittedHead, Refusal> {
+        Ok(AdmittedHead {
+            start: 2 * usize::from(self.empty_lines),
+            end: self.checked,
+            is_http10: self.fields.version == field::Version::Http10,
+            framing: self.fields.finish()?,
+            is_last: self.fields.is_last(),
+            expects_continue: self.fields.expects_continue,
+        })
     }
 
     fn check_sizes(&self, total: usize, line: usize, limits: GateLimits) -> Result<(), Refusal> {

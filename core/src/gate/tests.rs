@@ -1,6 +1,6 @@
 //! Every framing rule as one line, and the same verdict at every split point.
 
-use super::{Expecting, Gate, GateLimits};
+use super::{Gate, GateLimits};
 use crate::limits::Limits;
 
 /// Feeds `input` in two pieces cut at `split`; admitted bytes and status.
@@ -10,13 +10,22 @@ fn run(input: &[u8], split: usize) -> (Vec<u8>, Option<u16>) {
     let mut admitted = Vec::new();
     for piece in [&input[..split], &input[split..]] {
         pending.extend_from_slice(piece);
-        let length = gate.admit(&pending);
-        admitted.extend(pending.drain(..length));
+        // What comes before the broken rule is admitted message by message.
+        loop {
+            let step = if gate.is_in_body() {
+                gate.read_body(&pending, &mut |_| {})
+            } else {
+                gate.read_head(&pending)
+                    .map(|head| head.map_or(0, |head| head.end))
+            };
+            match step {
+                Ok(0) => break,
+                Ok(length) => admitted.extend(pending.drain(..length)),
+                Err(refusal) => return (admitted, Some(refusal.status.as_u16())),
+            }
+        }
     }
-    (
-        admitted,
-        gate.refusal().map(|refusal| refusal.status.as_u16()),
-    )
+    (admitted, None)
 }
 
 #[track_caller]
@@ -274,14 +283,35 @@ fn a_request_line_may_have_exactly_its_limit() {
 }
 
 #[test]
-fn expecting_follows_the_message() {
+fn the_gate_knows_where_in_a_message_it_stands() {
     let mut gate = Gate::new(GateLimits::from(&Limits::DEFAULT));
-    assert_eq!(gate.expecting(0), Expecting::Request);
-    assert_eq!(gate.admit(b"GET"), 0);
-    assert_eq!(gate.expecting(3), Expecting::HeadRest);
-    let head = post("Content-Length: 2\r\n", "a");
-    assert_eq!(gate.admit(head.as_bytes()), head.len());
-    assert_eq!(gate.expecting(0), Expecting::Body);
-    assert_eq!(gate.admit(b"b"), 1);
-    assert_eq!(gate.expecting(0), Expecting::Request);
+    assert!(!gate.is_in_head(0) && !gate.is_in_body());
+    assert!(gate.read_head(b"\r\n").unwrap().is_none());
+    assert!(!gate.is_in_head(2));
+    assert!(gate.read_head(b"\r\nGET").unwrap().is_none());
+    assert!(gate.is_in_head(5));
+    let input = format!("\r\n{}", post("Content-Length: 2\r\n", "a"));
+    let head = gate.read_head(input.as_bytes()).unwrap().unwrap();
+    assert_eq!((head.start, head.end), (2, input.len() - 1));
+    assert!(gate.is_in_body() && !gate.is_in_head(0));
+    assert_eq!(gate.read_body(b"ab", &mut |_| {}).unwrap(), 2);
+    assert!(!gate.is_in_body() && !gate.is_in_head(0));
+}
+
+#[test]
+fn content_is_told_from_framing_at_every_split() {
+    let body = "3;x=y\r\nabc\r\n0a\r\n0123456789\r\n0\r\nT: u\r\n\r\n";
+    for split in 0..=body.len() {
+        let mut gate = Gate::new(GateLimits::from(&Limits::DEFAULT));
+        gate.read_head(chunked("").as_bytes()).unwrap().unwrap();
+        let mut content = Vec::new();
+        for piece in [&body[..split], &body[split..]] {
+            let taken = gate.read_body(piece.as_bytes(), &mut |data| {
+                content.extend_from_slice(data);
+            });
+            assert_eq!(taken.unwrap(), piece.len(), "cut at {split}");
+        }
+        assert!(!gate.is_in_body());
+        assert_eq!(content, b"abc0123456789", "cut at {split}");
+    }
 }

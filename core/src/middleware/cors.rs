@@ -14,10 +14,10 @@ use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, Entry, HeaderMap,
     HeaderName, HeaderValue, ORIGIN, VARY,
 };
-use http::request::Parts;
 use http::{Method, StatusCode};
 
 use crate::error::Error;
+use crate::middleware::write_field;
 use crate::response::Response;
 
 /// How long a browser may keep a preflight answer; Starlette's 10 minutes.
@@ -121,13 +121,16 @@ impl Cors {
     /// `allow` is the `Allow` value of the matched path. `None` for everything
     /// that is not a preflight. The answer is complete: [`Self::apply`] need
     /// not see it.
-    pub(crate) fn preflight(&self, head: &Parts, allow: Option<&HeaderValue>) -> Option<Response> {
-        if head.method != Method::OPTIONS
-            || !head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
-        {
+    pub(crate) fn preflight(
+        &self,
+        method: &Method,
+        request: &HeaderMap,
+        allow: Option<&HeaderValue>,
+    ) -> Option<Response> {
+        if method != Method::OPTIONS || !request.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
             return None;
         }
-        let origin = head.headers.get(ORIGIN)?;
+        let origin = request.get(ORIGIN)?;
         let mut response = Response::new(StatusCode::NO_CONTENT);
         let headers = response.headers_mut();
         headers.reserve(8);
@@ -151,7 +154,7 @@ impl Cors {
         );
         let allowed_headers = match &self.headers {
             AllowedHeaders::Listed(names) => names.as_ref(),
-            AllowedHeaders::Requested => head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS),
+            AllowedHeaders::Requested => request.get(ACCESS_CONTROL_REQUEST_HEADERS),
         };
         if let Some(names) = allowed_headers {
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
@@ -180,6 +183,29 @@ impl Cors {
         if let Some(names) = &self.exposed_headers {
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, names.clone());
         }
+    }
+
+    /// [`Self::apply`] for a head that is being written.
+    pub(crate) fn write(
+        &self,
+        origin: Option<&HeaderValue>,
+        headers: &mut HeaderMap,
+        head: &mut Vec<u8>,
+    ) {
+        let is_same_for_all =
+            matches!(self.origins, Origins::Any) && self.exposed_headers.is_none();
+        if is_same_for_all
+            && !headers
+                .keys()
+                .any(|name| name == ACCESS_CONTROL_ALLOW_ORIGIN)
+        {
+            if let Some(allowed_origin) = self.origins.answer(origin) {
+                let name = ACCESS_CONTROL_ALLOW_ORIGIN;
+                write_field(head, name.as_str().as_bytes(), allowed_origin.as_bytes());
+            }
+            return;
+        }
+        self.apply(origin, headers);
     }
 }
 
@@ -356,26 +382,22 @@ mod tests {
         first
     }
 
-    fn head(method: Method, headers: &[(HeaderName, &str)]) -> Parts {
-        let mut request = http::Request::new(());
-        *request.method_mut() = method;
-        for (name, text) in headers {
-            request.headers_mut().append(name, value(text));
-        }
-        request.into_parts().0
+    fn fields(fields: &[(HeaderName, &str)]) -> HeaderMap {
+        let fields = fields.iter();
+        fields
+            .map(|(name, text)| (name.clone(), value(text)))
+            .collect()
     }
 
     fn preflight(cors: &Cors, origin: &str) -> HeaderMap {
-        let head = head(
-            Method::OPTIONS,
-            &[
-                (ORIGIN, origin),
-                (ACCESS_CONTROL_REQUEST_METHOD, "PUT"),
-                (ACCESS_CONTROL_REQUEST_HEADERS, "authorization,content-type"),
-            ],
-        );
+        let request = fields(&[
+            (ORIGIN, origin),
+            (ACCESS_CONTROL_REQUEST_METHOD, "PUT"),
+            (ACCESS_CONTROL_REQUEST_HEADERS, "authorization,content-type"),
+        ]);
+        let allow = value("GET, HEAD, PUT, OPTIONS");
         let response = cors
-            .preflight(&head, Some(&value("GET, HEAD, PUT, OPTIONS")))
+            .preflight(&Method::OPTIONS, &request, Some(&allow))
             .unwrap();
         assert_eq!(response.status(), StatusCode::NO_CONTENT);
         response.headers().clone()
@@ -568,13 +590,13 @@ mod tests {
         let cors = cors(&["https://good.com"], |_| {}).unwrap();
         let origin = (ORIGIN, "https://good.com");
         let method = (ACCESS_CONTROL_REQUEST_METHOD, "PUT");
-        for head in [
-            head(Method::OPTIONS, &[]),
-            head(Method::OPTIONS, std::slice::from_ref(&origin)),
-            head(Method::OPTIONS, std::slice::from_ref(&method)),
-            head(Method::GET, &[origin, method]),
+        for (verb, request) in [
+            (Method::OPTIONS, fields(&[])),
+            (Method::OPTIONS, fields(std::slice::from_ref(&origin))),
+            (Method::OPTIONS, fields(std::slice::from_ref(&method))),
+            (Method::GET, fields(&[origin, method])),
         ] {
-            assert!(cors.preflight(&head, None).is_none());
+            assert!(cors.preflight(&verb, &request, None).is_none());
         }
     }
 

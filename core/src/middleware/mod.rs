@@ -14,6 +14,8 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 
+use http::header::{HeaderMap, HeaderValue};
+
 pub use self::access_log::{AccessLog, AccessLogFormat};
 pub use self::cors::{Cors, CorsConfig};
 pub(crate) use self::request_id::Id;
@@ -106,4 +108,64 @@ pub(crate) struct Builtins {
     pub(crate) security_headers: Option<SecurityHeaders>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) access_log: Option<AccessLog>,
+}
+
+impl Builtins {
+    /// Adds to a response what the members of this set say.
+    pub(crate) fn apply(&self, decoration: &Decoration, headers: &mut HeaderMap) {
+        if let Some(id) = &decoration.request_id {
+            RequestId::apply(id, headers);
+        }
+        if let Some(security) = &self.security_headers {
+            security.apply(headers);
+        }
+        if let Some(cors) = &self.cors {
+            cors.apply(decoration.origin.as_ref(), headers);
+        }
+    }
+
+    /// [`Builtins::apply`] for a response that is being written: the lines that
+    /// its header map need not hold are added to `head` at once.
+    pub(crate) fn write(
+        &self,
+        decoration: &Decoration,
+        headers: &mut HeaderMap,
+        head: &mut Vec<u8>,
+    ) {
+        if let Some(id) = &decoration.request_id {
+            RequestId::write(id, headers, head);
+        }
+        if let Some(security) = &self.security_headers {
+            security.write(headers, head);
+        }
+        if let Some(cors) = &self.cors {
+            cors.write(decoration.origin.as_ref(), headers, head);
+        }
+    }
+}
+
+/// What the built-in members keep of a request for its response.
+#[derive(Debug, Default)]
+pub(crate) struct Decoration {
+    pub(crate) request_id: Option<Id>,
+    pub(crate) origin: Option<HeaderValue>,
+}
+
+impl Decoration {
+    /// The id that a response with these headers will carry.
+    pub(crate) fn request_id_in(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        match &self.request_id {
+            Some(id) => Some(id.to_header()),
+            None => RequestId::of(headers).cloned(),
+        }
+    }
+}
+
+/// Adds a field line to a response head that is being written.
+pub(crate) fn write_field(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    head.reserve(name.len() + value.len() + 4);
+    head.extend_from_slice(name);
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
 }

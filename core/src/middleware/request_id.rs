@@ -10,6 +10,9 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::head::Head;
+use crate::middleware::write_field;
+
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that is taken over; a UUID has 36, an AWS trace id 74.
 const MAX_ID_BYTES: usize = 128;
@@ -27,15 +30,14 @@ impl RequestId {
         Self { trust_incoming }
     }
 
-    /// Returns the id of the request with these headers.
-    pub(crate) fn assign(self, headers: &HeaderMap) -> Id {
-        if self.trust_incoming {
-            let mut values = headers.get_all(X_REQUEST_ID).iter();
-            if let (Some(id), None) = (values.next(), values.next())
-                && is_valid(id.as_bytes())
-            {
-                return Id::Taken(id.clone());
-            }
+    /// Returns the id of the request with this head.
+    pub(crate) fn assign(self, head: &Head) -> Id {
+        if self.trust_incoming
+            && let Some(id) = head.sole_field(&X_REQUEST_ID)
+            && is_valid(id)
+            && let Ok(id) = HeaderValue::from_bytes(id)
+        {
+            return Id::Taken(id);
         }
         GENERATOR
             .with_borrow_mut(|generator| generator.get_or_insert_with(Generator::seeded).next_id())
@@ -46,7 +48,15 @@ impl RequestId {
         headers.insert(X_REQUEST_ID, id.to_header());
     }
 
-    /// What [`Self::apply`] has set.
+    /// [`Self::apply`] for a head that is being written.
+    pub(crate) fn write(id: &Id, headers: &mut HeaderMap, head: &mut Vec<u8>) {
+        if !headers.is_empty() {
+            headers.remove(X_REQUEST_ID);
+        }
+        write_field(head, X_REQUEST_ID.as_str().as_bytes(), id.as_bytes());
+    }
+
+    /// What the handler or [`Self::apply`] has set.
     pub(crate) fn of(headers: &HeaderMap) -> Option<&HeaderValue> {
         headers.get(X_REQUEST_ID)
     }
@@ -64,14 +74,17 @@ pub(crate) enum Id {
 
 impl Id {
     pub(crate) fn as_str(&self) -> &str {
-        let bytes = match self {
-            Self::Made(digits) => digits,
-            Self::Taken(value) => value.as_bytes(),
-        };
-        std::str::from_utf8(bytes).expect("an id is ASCII")
+        std::str::from_utf8(self.as_bytes()).expect("an id is ASCII")
     }
 
-    fn to_header(&self) -> HeaderValue {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Made(digits) => digits,
+            Self::Taken(value) => value.as_bytes(),
+        }
+    }
+
+    pub(crate) fn to_header(&self) -> HeaderValue {
         match self {
             Self::Made(digits) => {
                 HeaderValue::from_bytes(digits).expect("hex digits are a valid header value")
@@ -145,11 +158,12 @@ mod tests {
 
     /// The id of a request that came with `ids`.
     fn assigned(trust: bool, ids: &[&[u8]]) -> String {
-        let mut headers = HeaderMap::new();
+        let mut parts = http::Request::new(()).into_parts().0;
         for id in ids {
-            headers.append(X_REQUEST_ID, HeaderValue::from_bytes(id).unwrap());
+            let id = HeaderValue::from_bytes(id).unwrap();
+            parts.headers.append(X_REQUEST_ID, id);
         }
-        let id = RequestId::new(trust).assign(&headers);
+        let id = RequestId::new(trust).assign(&Head::from(parts));
         id.as_str().to_owned()
     }
 

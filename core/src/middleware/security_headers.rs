@@ -12,11 +12,14 @@ use http::header::{
 };
 
 use crate::error::Error;
+use crate::middleware::write_field;
 
 /// Adds security headers to responses that lack them.
 #[derive(Debug, Clone)]
 pub struct SecurityHeaders {
     set: Vec<(HeaderName, HeaderValue)>,
+    /// The whole set as field lines.
+    lines: Vec<u8>,
 }
 
 impl Default for SecurityHeaders {
@@ -28,11 +31,10 @@ impl Default for SecurityHeaders {
             // Not `default-src`: it would break the documentation pages.
             (CONTENT_SECURITY_POLICY, "frame-ancestors 'none'"),
         ];
-        Self {
-            set: set
-                .map(|(name, text)| (name, HeaderValue::from_static(text)))
+        Self::from_set(
+            set.map(|(name, text)| (name, HeaderValue::from_static(text)))
                 .into(),
-        }
+        )
     }
 }
 
@@ -74,7 +76,7 @@ impl SecurityHeaders {
     #[must_use]
     pub fn without_header(mut self, name: &HeaderName) -> Self {
         self.set.retain(|(known, _)| known != name);
-        self
+        Self::from_set(self.set)
     }
 
     /// Adds what `headers` lacks.
@@ -87,12 +89,32 @@ impl SecurityHeaders {
         }
     }
 
+    /// [`Self::apply`] for a head that is being written.
+    pub(crate) fn write(&self, headers: &HeaderMap, head: &mut Vec<u8>) {
+        let is_set = |name: &HeaderName| headers.keys().any(|known| known == name);
+        if !self.set.iter().any(|(name, _)| is_set(name)) {
+            head.extend_from_slice(&self.lines);
+            return;
+        }
+        for (name, value) in self.set.iter().filter(|(name, _)| !is_set(name)) {
+            write_field(head, name.as_str().as_bytes(), value.as_bytes());
+        }
+    }
+
+    fn from_set(set: Vec<(HeaderName, HeaderValue)>) -> Self {
+        let mut lines = Vec::new();
+        for (name, value) in &set {
+            write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
+        }
+        Self { set, lines }
+    }
+
     fn with_value(mut self, name: HeaderName, value: HeaderValue) -> Self {
         match self.set.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
             None => self.set.push((name, value)),
         }
-        self
+        Self::from_set(self.set)
     }
 }
 

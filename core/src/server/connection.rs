@@ -10,6 +10,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -18,18 +19,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Sleep, timeout};
 
 use super::exchange;
 use super::executor::{LaneExecutor, LaneTimer};
+use super::http1::{End, Http1};
 use super::lane::Lane;
-use super::stream::{GatedStream, Transport};
+use super::stream::{H2Stream, Transport};
 use super::tracked_body::{StreamTracker, TrackedBody};
-use crate::gate::{Gate, GateLimits, Refusal};
-use crate::limits::{MAX_DRAIN_BYTES, MAX_HEADERS, Reject};
+use crate::limits::{MAX_DRAIN_BYTES, Reject};
 use crate::metrics;
 use crate::problem::Problem;
 use crate::request::Peer;
@@ -42,8 +43,14 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long an HTTP/2 peer without open streams may take its last data and
 /// answer the PING that ends a connection.
 const H2_FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long an answer that makes no progress is still owed to a peer that has
+/// closed its sending side: it may be gone altogether.
+const HALF_CLOSED_PATIENCE: Duration = Duration::from_secs(5);
 /// A peer that answers no HTTP/2 PING for this long is gone.
 const H2_PING: Duration = Duration::from_secs(20);
+
+/// First bytes of an HTTP/2 connection (RFC 9113 §3.4).
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Response bytes that one HTTP/2 stream may hold for a slow peer.
 const H2_SEND_BUFFER_BYTES: usize = 64 * 1024;
@@ -59,6 +66,9 @@ pub(super) enum Waiting {
     HeadRest,
     /// More of a body that somebody reads.
     Body,
+    /// Nothing more, because the peer has closed its sending side; an answer is
+    /// being made for it.
+    Departure,
 }
 
 /// State of a connection that its stream, its exchanges and its lane share.
@@ -76,8 +86,6 @@ pub(super) struct Connection {
     waiting_since: Cell<Instant>,
     /// When a response short enough to be gone at once was ready.
     pub(super) answered_at: Cell<Option<Instant>>,
-    /// Whether an answer has said that it is the last one.
-    pub(super) said_close: Cell<bool>,
     pub(super) write_blocked_since: Cell<Option<Instant>>,
     /// HTTP/2 streams whose response is not complete.
     pub(super) open_streams: Cell<u32>,
@@ -87,14 +95,6 @@ pub(super) struct Connection {
     pub(super) h2_progress: Cell<Instant>,
     /// Whether GOAWAY has been sent, on HTTP/2.
     h2_closing: Cell<bool>,
-    /// The framing rule that the peer broke.
-    pub(super) refusal: Cell<Option<Refusal>>,
-    /// HTTP/1.1 messages that have been read to their last byte.
-    pub(super) num_complete: Cell<u64>,
-    /// Exchanges that have begun.
-    pub(super) num_exchanges: Cell<u64>,
-    /// Whether a request body missed its deadline.
-    pub(super) body_stalled: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -110,16 +110,11 @@ impl Connection {
             waiting: Cell::new(Waiting::Request),
             waiting_since: Cell::new(accepted),
             answered_at: Cell::new(None),
-            said_close: Cell::new(false),
             write_blocked_since: Cell::new(None),
             open_streams: Cell::new(0),
             blocked_streams: Cell::new(0),
             h2_progress: Cell::new(accepted),
             h2_closing: Cell::new(false),
-            refusal: Cell::new(None),
-            num_complete: Cell::new(0),
-            num_exchanges: Cell::new(0),
-            body_stalled: Cell::new(false),
             waker: RefCell::new(None),
         })
     }
@@ -134,6 +129,16 @@ impl Connection {
         let now = Instant::now();
         self.opened.set(now);
         self.wait_for(Waiting::Request, now);
+    }
+
+    /// Notes since when the peer takes no bytes.
+    pub(super) fn note_write<T>(&self, result: &Poll<io::Result<T>>) {
+        let blocked = &self.write_blocked_since;
+        match result {
+            Poll::Pending if blocked.get().is_none() => blocked.set(Some(Instant::now())),
+            Poll::Ready(Ok(_)) if blocked.get().is_some() => blocked.set(None),
+            _ => {}
+        }
     }
 
     /// Makes the connection notice that the server drains.
@@ -166,6 +171,7 @@ impl Connection {
             Waiting::Request => Some((since + limits.idle_timeout, Reject::IdleTimeout)),
             Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
             Waiting::Body => Some((since + limits.body_stall_timeout, Reject::BodyStall)),
+            Waiting::Departure => Some((since + HALF_CLOSED_PATIENCE, Reject::IdleTimeout)),
         };
         let mut earliest = read;
         let mut apply = |deadline: Instant, missed: Reject| {
@@ -189,7 +195,7 @@ impl Connection {
     }
 
     /// Counts a missed deadline, except the end of a drained idle connection.
-    fn count(&self, missed: Reject) {
+    pub(super) fn count(&self, missed: Reject) {
         if missed != Reject::IdleTimeout || self.lane.draining_since.get().is_none() {
             self.lane.metrics().rejected(missed);
         }
@@ -267,25 +273,27 @@ pub(super) enum Protocol {
 
 /// Serves one connection until it is closed.
 pub(super) async fn serve<S: Transport>(
-    transport: S,
+    mut transport: S,
     connection: Rc<Connection>,
     protocol: Protocol,
 ) {
     let mut deadline = Deadline::new(Rc::clone(&connection));
-    let mut stream = GatedStream::new(transport, Rc::clone(&connection));
+    let mut sniffed = Vec::new();
     let is_h2 = match protocol {
         Protocol::Http1 => false,
         Protocol::Http2 => true,
-        Protocol::Sniffed => match sniff(&mut stream, &mut deadline).await {
-            Ok(is_h2) => is_h2,
-            Err(Some(missed)) => {
-                connection.count(missed);
-                let began = connection.waiting.get() == Waiting::HeadRest;
-                farewell(stream, began.then(head_timeout)).await;
-                return;
+        Protocol::Sniffed => {
+            match sniff(&mut transport, &connection, &mut sniffed, &mut deadline).await {
+                Ok(is_h2) => is_h2,
+                Err(Some(missed)) => {
+                    connection.count(missed);
+                    let began = !sniffed.is_empty();
+                    farewell(transport, began.then(head_timeout), began).await;
+                    return;
+                }
+                Err(None) => return,
             }
-            Err(None) => return,
-        },
+        }
     };
     connection.is_h2.set(is_h2);
     connection
@@ -298,92 +306,107 @@ pub(super) async fn serve<S: Transport>(
             (true, true) => metrics::Protocol::TlsHttp2,
         });
     if is_h2 {
+        let stream = H2Stream::new(transport, Rc::clone(&connection), sniffed);
+        connection.wait_for(Waiting::Request, Instant::now());
         Box::pin(serve_h2(stream, &connection, deadline)).await;
     } else {
-        serve_h1(stream, &connection, deadline).await;
+        serve_h1(transport, &connection, sniffed, deadline).await;
     }
 }
 
-/// Tells HTTP/2 from HTTP/1.1; `Err(Some(_))` at the deadline.
+/// Tells HTTP/2 from HTTP/1.1 by what is read into `sniffed`.
+///
+/// `Err(Some(_))` at the deadline, `Err(None)` when the peer leaves.
 async fn sniff<S: Transport>(
-    stream: &mut GatedStream<S>,
+    transport: &mut S,
+    connection: &Connection,
+    sniffed: &mut Vec<u8>,
     deadline: &mut Deadline,
 ) -> Result<bool, Option<Reject>> {
-    poll_fn(|cx| match stream.poll_is_h2(cx) {
-        Poll::Ready(result) => Poll::Ready(result.map_err(|_| None)),
-        Poll::Pending => match deadline.poll(cx) {
-            Some(missed) => Poll::Ready(Err(Some(missed))),
-            None => Poll::Pending,
-        },
+    poll_fn(|cx| {
+        loop {
+            let seen = sniffed.len().min(H2_PREFACE.len());
+            if sniffed[..seen] != H2_PREFACE[..seen] {
+                return Poll::Ready(Ok(false));
+            }
+            if seen == H2_PREFACE.len() {
+                return Poll::Ready(Ok(true));
+            }
+            let mut scratch = connection.lane.scratch.borrow_mut();
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut *transport).poll_read(cx, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
+                    if sniffed.is_empty() {
+                        connection.wait_for(Waiting::HeadRest, Instant::now());
+                    }
+                    sniffed.extend_from_slice(buffer.filled());
+                }
+                Poll::Ready(_) => return Poll::Ready(Err(None)),
+                Poll::Pending => {
+                    return match deadline.poll(cx) {
+                        Some(missed) => Poll::Ready(Err(Some(missed))),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
     })
     .await
 }
 
 async fn serve_h1<S: Transport>(
-    stream: GatedStream<S>,
+    transport: S,
     connection: &Rc<Connection>,
+    input: Vec<u8>,
     mut deadline: Deadline,
 ) {
-    let limits = &connection.lane.app.limits;
-    let stream = stream.with_gate(Gate::new(GateLimits::from(limits)));
-    let shared = Rc::clone(connection);
-    let service = service_fn(move |request| exchange::begin(&shared, request));
-    let mut builder = http1::Builder::new();
-    builder.half_close(true);
-    builder.max_header_size(limits.max_header_bytes);
-    if limits.max_headers > MAX_HEADERS {
-        builder.max_headers(limits.max_headers);
-    }
-    let mut server = builder.serve_connection(stream, service);
-
-    let missed = poll_fn(|cx| {
+    let mut server = Http1::new(transport, Rc::clone(connection), input);
+    let end = poll_fn(|cx| {
         loop {
-            if Pin::new(&mut server).poll(cx).is_ready() {
-                return Poll::Ready(None);
+            if let Poll::Ready(end) = server.poll(cx) {
+                return Poll::Ready(end);
             }
             match deadline.poll(cx) {
                 None => return Poll::Pending,
                 Some(Reject::BodyStall) => {
                     // Whoever reads the body now gets its end, and answers.
                     connection.count(Reject::BodyStall);
-                    connection.body_stalled.set(true);
                     connection.waiting.set(Waiting::Nothing);
+                    server.fail_body();
                 }
-                Some(missed) => return Poll::Ready(Some(missed)),
+                Some(missed) => return Poll::Ready(End::Missed(missed)),
             }
         }
     })
     .await;
 
-    let stream = server.into_parts().io;
-    match missed {
-        Some(Reject::WriteStall) => {
+    let is_quiet = server.is_quiet();
+    let transport = server.into_transport();
+    match end {
+        End::Gone => {}
+        End::Broken => transport.discard_unsent(),
+        End::Missed(Reject::WriteStall) => {
             connection.count(Reject::WriteStall);
-            stream.into_transport().0.discard_unsent();
+            transport.discard_unsent();
         }
-        Some(missed) => {
-            connection.count(missed);
-            let began = connection.waiting.get() == Waiting::HeadRest;
-            farewell(stream, began.then(head_timeout)).await;
-        }
-        None => {
-            let refusal = connection.refusal.get();
-            if let Some(refusal) = refusal {
-                connection.count(refusal.reject);
+        End::Missed(missed) => {
+            let waiting = connection.waiting.get();
+            if waiting != Waiting::Departure {
+                connection.count(missed);
             }
-            // A request before the refused one may have ended the connection.
-            let is_next = connection.num_complete.get() == connection.num_exchanges.get()
-                && !connection.said_close.get();
-            let problem = refusal
-                .filter(|refusal| !refusal.in_body && is_next)
-                .map(Refusal::problem);
-            farewell(stream, problem).await;
+            let problem = (waiting == Waiting::HeadRest).then(head_timeout);
+            farewell(transport, problem, !is_quiet).await;
         }
+        End::Refused(refusal) => {
+            connection.count(refusal.reject);
+            farewell(transport, Some(refusal.problem()), true).await;
+        }
+        End::Complete => farewell(transport, None, !is_quiet).await,
     }
 }
 
 async fn serve_h2<S: Transport>(
-    stream: GatedStream<S>,
+    stream: H2Stream<S>,
     connection: &Rc<Connection>,
     mut deadline: Deadline,
 ) {
@@ -393,9 +416,11 @@ async fn serve_h2<S: Transport>(
         let connection = Rc::clone(&shared);
         async move {
             let tracker = StreamTracker::new(Rc::clone(&connection));
-            exchange::begin(&connection, request)
-                .await
-                .map(|response| response.map(|body| TrackedBody::new(body, tracker)))
+            let answer = exchange::begin_h2(&connection, request).await;
+            let mut response = answer.response.into_http();
+            let builtins = &connection.lane.app.builtins;
+            builtins.apply(&answer.decoration, response.headers_mut());
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, tracker)))
         }
     });
     let mut server = pin!(
@@ -410,7 +435,7 @@ async fn serve_h2<S: Transport>(
             .max_pending_accept_reset_streams(limits.h2_max_pending_resets)
             .max_local_error_reset_streams(limits.h2_max_local_resets)
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
-            .serve_connection(stream.without_gate(), service)
+            .serve_connection(stream, service)
     );
     let result = poll_fn(|cx| {
         loop {
@@ -449,9 +474,9 @@ fn head_timeout() -> Problem {
 }
 
 /// Sends a last answer, if there is one, and closes so that it arrives.
-async fn farewell<S: Transport>(stream: GatedStream<S>, problem: Option<Problem>) {
-    let (mut transport, unread) = stream.into_transport();
-    let linger = unread || problem.is_some();
+///
+/// `linger` when the peer may still be sending.
+async fn farewell<S: Transport>(mut transport: S, problem: Option<Problem>, linger: bool) {
     let close = async {
         if let Some(problem) = problem {
             transport.write_all(&close_with(&problem)).await?;

@@ -5,7 +5,6 @@
 //! middleware nothing is allocated here.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -14,12 +13,12 @@ use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
 use http::header::{
-    ALLOW, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, ORIGIN, REFERER,
+    ALLOW, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER,
     TRANSFER_ENCODING, USER_AGENT,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Sleep;
@@ -27,11 +26,11 @@ use tokio::time::Sleep;
 use super::connection::Connection;
 use super::lane::Lane;
 use crate::body::Body;
-use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
+use crate::head::Head;
 use crate::limits::{Limits, Reject};
-use crate::middleware::{Entry, Id, Next, RequestId};
+use crate::middleware::{Decoration, Entry, Next};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -43,28 +42,37 @@ const MAX_SHORT_BODY_BYTES: u64 = 16 * 1024;
 /// Empty future slots that a lane keeps: 1 MiB of them.
 const MAX_KEPT_SLOTS: usize = 1024;
 
+/// Begins to answer a request of HTTP/2.
+pub(super) fn begin_h2(connection: &Rc<Connection>, request: http::Request<Incoming>) -> Exchange {
+    let limits = &connection.lane.app.limits;
+    let (parts, incoming) = request.into_parts();
+    let verdict = check_h2_head(&parts, limits);
+    let head = Head::from(parts);
+    if let Err((reject, problem)) = verdict {
+        connection.used.set(true);
+        connection.lane.metrics().rejected(reject);
+        let mut record = Record::start(connection, &head);
+        return Exchange::ready(&mut record, problem.into_response());
+    }
+    let body = Body::http2(incoming, limits.max_body_bytes, limits.body_stall_timeout);
+    begin(connection, head, body)
+}
+
 /// Begins to answer one request of `connection`.
 ///
 /// Everything up to the first wait happens here, so that an answer that is
 /// ready at once is never moved through a larger future.
-pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming>) -> Exchange {
+pub(super) fn begin(connection: &Rc<Connection>, head: Head, body: Body) -> Exchange {
     connection.used.set(true);
     let app = &*connection.lane.app;
-    let (mut head, incoming) = request.into_parts();
-    if let Some(authority) = head.uri.authority()
-        && !connection.is_h2.get()
-        && let Ok(host) = HeaderValue::from_str(authority.as_str())
-    {
-        // RFC 9112 §3.2.2: a target in absolute form overrides Host.
-        head.headers.insert(HOST, host);
-    }
     let mut record = Record::start(connection, &head);
-    if let Some(response) = answer_early(&connection.lane, &head) {
+    if head.method() == Method::OPTIONS
+        && let Some(response) = answer_options(&connection.lane, &head)
+    {
         return Exchange::ready(&mut record, response);
     }
-    let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
-    let body = Body::incoming(incoming, app.limits.max_body_bytes, stall);
-    let request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
+    let id = record.decoration.request_id.clone();
+    let request = Request::from_head(head, body, connection.peer, id);
     let work = if app.middleware.is_empty() {
         let mut slot = SlotGuard::take(connection);
         let called = catch_unwind(AssertUnwindSafe(|| {
@@ -104,10 +112,18 @@ fn run_middleware(
     })
 }
 
-/// The future that hyper awaits for one request.
+/// A response, and what the built-in middleware adds while it is written.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) response: Response,
+    pub(super) ready_at: Instant,
+    pub(super) decoration: Decoration,
+}
+
+/// The work on one request, a future of its answer.
 pub(super) enum Exchange {
     /// Answered while it began.
-    Ready(Option<http::Response<Body>>),
+    Ready(Option<Answer>),
     /// A handler or middleware has work to do.
     Waiting(Waiting),
 }
@@ -131,22 +147,21 @@ enum Work {
 }
 
 impl Future for Exchange {
-    type Output = Result<http::Response<Body>, Infallible>;
+    type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut *self {
             Self::Ready(response) => {
-                let response = response.take().expect("polled after it was ready");
-                Poll::Ready(Ok(response))
+                Poll::Ready(response.take().expect("polled after it was ready"))
             }
-            Self::Waiting(waiting) => waiting.poll(cx).map(Ok),
+            Self::Waiting(waiting) => waiting.poll(cx),
         }
     }
 }
 
 impl Waiting {
     /// Polls the work; its panic or its time limit is an answer too.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<http::Response<Body>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
         let Self {
             record,
             work,
@@ -218,29 +233,19 @@ fn answer_panic(lane: &Lane) -> Response {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response()
 }
 
-/// What is answered without the application: invalid HTTP/2 heads,
-/// `OPTIONS *`, CORS preflight.
-fn answer_early(lane: &Lane, head: &Parts) -> Option<Response> {
-    if head.version == Version::HTTP_2
-        && let Err((reject, problem)) = check_h2_head(head, &lane.app.limits)
-    {
-        lane.metrics().rejected(reject);
-        return Some(problem.into_response());
-    }
-    if head.method != Method::OPTIONS {
-        return None;
-    }
-    if head.uri.path() == "*" {
+/// What is answered to OPTIONS without the application: `*` and preflights.
+fn answer_options(lane: &Lane, head: &Head) -> Option<Response> {
+    if head.path() == "*" {
         let allow = HeaderValue::from_static("DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT");
         return Some(Response::new(StatusCode::NO_CONTENT).with_header(ALLOW, allow));
     }
     let cors = lane.app.builtins.cors.as_ref()?;
-    match lane.app.router.find(&head.method, head.uri.path()) {
+    match lane.app.router.find(head.method(), head.path()) {
         Lookup::NotFound | Lookup::BadPath | Lookup::Redirect { .. } => None,
         Lookup::Options { allow } | Lookup::MethodNotAllowed { allow } => {
-            cors.preflight(head, Some(&allow))
+            cors.preflight(head.method(), head.headers(), Some(&allow))
         }
-        Lookup::Found { .. } => cors.preflight(head, None),
+        Lookup::Found { .. } => cors.preflight(head.method(), head.headers(), None),
     }
 }
 
@@ -301,13 +306,10 @@ fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), (Reject, Problem)>
 /// What is kept of a request for the moment its response is ready.
 struct Record {
     connection: Rc<Connection>,
-    /// Number of the request on its connection, from 0.
-    index: u64,
     started: Instant,
     method: Method,
     route: Cell<RouteId>,
-    request_id: Option<Id>,
-    origin: Option<HeaderValue>,
+    decoration: Decoration,
     log: Option<Box<LogFields>>,
     finished: bool,
 }
@@ -315,61 +317,58 @@ struct Record {
 /// What only the access log needs.
 struct LogFields {
     time: SystemTime,
-    uri: Uri,
+    path: String,
+    query: Option<String>,
     version: Version,
     user_agent: Option<HeaderValue>,
     referer: Option<HeaderValue>,
 }
 
+impl LogFields {
+    fn new(head: &Head) -> Self {
+        let field = |name: HeaderName| {
+            let value = head.sole_field(&name)?;
+            HeaderValue::from_bytes(value).ok()
+        };
+        Self {
+            time: SystemTime::now(),
+            path: head.path().to_owned(),
+            query: head.query().map(str::to_owned),
+            version: head.version(),
+            user_agent: field(USER_AGENT),
+            referer: field(REFERER),
+        }
+    }
+}
+
 impl Record {
-    fn start(connection: &Rc<Connection>, head: &Parts) -> Self {
-        let index = connection.num_exchanges.get();
-        connection.num_exchanges.set(index + 1);
+    fn start(connection: &Rc<Connection>, head: &Head) -> Self {
         let lane = &connection.lane;
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
+        let origin = |_| HeaderValue::from_bytes(head.sole_field(&ORIGIN)?).ok();
         Self {
             connection: Rc::clone(connection),
-            index,
             started: Instant::now(),
-            method: head.method.clone(),
+            method: head.method().clone(),
             route: Cell::new(RouteId::UNMATCHED),
-            request_id: builtins
-                .request_id
+            decoration: Decoration {
+                request_id: builtins.request_id.as_ref().map(|id| id.assign(head)),
+                origin: builtins.cors.as_ref().and_then(origin),
+            },
+            log: builtins
+                .access_log
                 .as_ref()
-                .map(|id| id.assign(&head.headers)),
-            origin: builtins
-                .cors
-                .as_ref()
-                .and_then(|_| head.headers.get(ORIGIN).cloned()),
-            log: builtins.access_log.as_ref().map(|_| {
-                Box::new(LogFields {
-                    time: SystemTime::now(),
-                    uri: head.uri.clone(),
-                    version: head.version,
-                    user_agent: head.headers.get(USER_AGENT).cloned(),
-                    referer: head.headers.get(REFERER).cloned(),
-                })
-            }),
+                .map(|_| Box::new(LogFields::new(head))),
             finished: false,
         }
     }
 
     /// Completes `response`, counts and logs it.
-    fn finish(&mut self, response: Response) -> http::Response<Body> {
+    fn finish(&mut self, response: Response) -> Answer {
+        let response = self.settle(response);
         let lane = &*self.connection.lane;
-        let builtins = &lane.app.builtins;
-        let mut response = self.settle(response).into_http();
         let status = response.status();
-        if let Some(id) = &self.request_id {
-            RequestId::apply(id, response.headers_mut());
-        }
-        if let Some(security) = &builtins.security_headers {
-            security.apply(response.headers_mut());
-        }
-        if let Some(cors) = &builtins.cors {
-            cors.apply(self.origin.as_ref(), response.headers_mut());
-        }
         if status == StatusCode::PAYLOAD_TOO_LARGE {
             lane.metrics().rejected(Reject::BodyBytes);
         }
@@ -382,60 +381,54 @@ impl Record {
         lane.metrics()
             .request_finished(route, &self.method, status, duration);
         self.finished = true;
-        if let (Some(log), Some(fields)) = (&builtins.access_log, &self.log) {
+        let decoration = std::mem::take(&mut self.decoration);
+        if let (Some(log), Some(fields)) = (&lane.app.builtins.access_log, &self.log) {
             let lost = log.record(&Entry {
                 time: fields.time,
                 peer: self.connection.peer,
                 method: &self.method,
-                path: fields.uri.path(),
-                query: fields.uri.query(),
+                path: &fields.path,
+                query: fields.query.as_deref(),
                 version: fields.version,
                 status,
                 bytes: length,
                 duration,
                 route: lane.app.pattern(route),
-                request_id: RequestId::of(response.headers()),
+                request_id: decoration.request_id_in(response.headers()).as_ref(),
                 user_agent: fields.user_agent.as_ref(),
                 referer: fields.referer.as_ref(),
             });
             lane.metrics().access_log_dropped(lost);
         }
-        response
+        Answer {
+            response,
+            ready_at: now,
+            decoration,
+        }
     }
 
     /// Makes the framing of `response` right, whatever the handler set.
     fn settle(&self, mut response: Response) -> Response {
-        let connection = &self.connection;
+        let is_h2 = self.connection.is_h2.get();
         let status = response.status();
-        if connection.body_stalled.get() && response.is_incomplete_body() {
-            response = Problem::from(&BodyError::Stalled).into_response();
-        } else if status.is_informational() {
+        if status.is_informational() {
             response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
-        } else if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
+        }
+        if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
             response = response.with_body(Body::empty());
             remove_framing(response.headers_mut());
         } else if let Some(length) = response.body().size_hint().exact() {
-            // hyper writes the length of a body that it knows; a different one
-            // from the handler would put the connection out of step.
+            // The length of a body that is known is written from it; a different
+            // one from the handler would put the connection out of step.
             remove_framing(response.headers_mut());
-            if connection.is_h2.get() && self.method == Method::HEAD {
+            if is_h2 && self.method == Method::HEAD {
                 // On HTTP/2 hyper sends the body of an answer to HEAD too.
                 response = response
                     .with_body(Body::empty())
                     .with_header(CONTENT_LENGTH, length.into());
             }
-        } else if connection.is_h2.get() && self.method == Method::HEAD {
+        } else if is_h2 && self.method == Method::HEAD {
             response = response.with_body(Body::empty());
-        }
-        // An answer that overtakes its request's body ends the connection:
-        // what is left of the body cannot be waited for.
-        let overtakes = connection.num_complete.get() <= self.index;
-        let ends = overtakes || connection.lane.draining_since.get().is_some();
-        if ends && !connection.is_h2.get() {
-            connection.said_close.set(true);
-            response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

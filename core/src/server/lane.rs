@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Protocol, close_with, discard, serve};
+use super::date::Date;
 use super::listener::{LaneListener, LaneSocket};
 use super::running::Phase;
 use super::stream::Transport;
@@ -81,12 +82,14 @@ impl App {
 }
 
 /// State of one lane, shared by its tasks.
-#[derive(Debug)]
 pub(super) struct Lane {
     pub(super) app: Arc<App>,
     metrics: Arc<LaneMetrics>,
     /// Where every socket of the lane is read into first.
     pub(super) scratch: RefCell<Box<[u8]>>,
+    /// A buffer for the next response head.
+    pub(super) output: Cell<Vec<u8>>,
+    pub(super) date: Date,
     /// Empty slots for handler futures.
     pub(super) future_slots: RefCell<Vec<FutureSlot>>,
     pub(super) draining_since: Cell<Option<Instant>>,
@@ -98,6 +101,12 @@ pub(super) struct Lane {
     last_accept_report: Cell<Option<Instant>>,
 }
 
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
 impl Lane {
     pub(super) fn new(app: Arc<App>, index: usize) -> Rc<Self> {
         let metrics = app.metrics.lane(index);
@@ -105,6 +114,8 @@ impl Lane {
             app,
             metrics,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            output: Cell::new(Vec::new()),
+            date: Date::default(),
             future_slots: RefCell::new(Vec::new()),
             draining_since: Cell::new(None),
             connections: RefCell::new(Vec::new()),

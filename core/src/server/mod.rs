@@ -4,8 +4,10 @@
 //! TLS files and addresses are all checked by [`Server::bind`].
 
 mod connection;
+mod date;
 mod exchange;
 mod executor;
+mod http1;
 mod lane;
 mod listener;
 mod running;

@@ -1,0 +1,160 @@
+//! The head of a response as bytes, and how its body is framed.
+//!
+//! Guarantee: a message ends where its head says (RFC 9112 §6.3), or the peer
+//! can tell that it does not: a body that is too short or too long breaks the
+//! connection.
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderValue, TRANSFER_ENCODING};
+use http_body::Body as _;
+
+use super::super::date::Date;
+use super::super::exchange::Answer;
+use super::output::Output;
+use crate::body::Body;
+use crate::header_map_pool;
+use crate::middleware::{Builtins, write_field};
+
+/// How the end of a response body is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// By its length; so many bytes are to come.
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+impl Framing {
+    /// Adds a piece of the body; `false` when it is more than was announced.
+    pub(super) fn push(&mut self, mut data: Bytes, output: &mut Output) -> bool {
+        if data.is_empty() {
+            return true;
+        }
+        match self {
+            Self::Length(remaining) => {
+                let is_within = data.len() as u64 <= *remaining;
+                data.truncate((*remaining).min(data.len() as u64) as usize);
+                *remaining -= data.len() as u64;
+                output.push(data, b"");
+                is_within
+            }
+            Self::Chunked => {
+                output.push_small(format!("{:x}\r\n", data.len()).as_bytes());
+                output.push(data, b"\r\n");
+                true
+            }
+            Self::UntilClose => {
+                output.push(data, b"");
+                true
+            }
+        }
+    }
+
+    /// Ends the body; `false` when it is less than was announced.
+    pub(super) fn finish(self, output: &mut Output) -> bool {
+        match self {
+            Self::Length(remaining) => remaining == 0,
+            Self::Chunked => {
+                output.push_small(b"0\r\n\r\n");
+                true
+            }
+            Self::UntilClose => true,
+        }
+    }
+}
+
+/// What a head depends on besides its answer.
+pub(super) struct Context<'a> {
+    pub(super) builtins: &'a Builtins,
+    pub(super) date: &'a Date,
+    pub(super) is_http10: bool,
+    pub(super) is_head: bool,
+    /// Whether the connection ends; becomes true where the answer says so.
+    pub(super) is_last: &'a mut bool,
+}
+
+/// Writes the head of `answer`; the body that is to follow it.
+pub(super) fn write(out: &mut Vec<u8>, answer: Answer, context: Context<'_>) -> (Body, Framing) {
+    let Context {
+        builtins,
+        date,
+        is_http10,
+        is_head,
+        is_last,
+    } = context;
+    let (parts, body) = answer.response.into_http().into_parts();
+    let (status, mut headers) = (parts.status, parts.headers);
+    write_status_line(out, status, is_http10);
+    builtins.write(&answer.decoration, &mut headers, out);
+    let mut announced = None;
+    let mut has_date = false;
+    for (name, value) in &headers {
+        if name == CONTENT_LENGTH {
+            announced = to_length(value);
+        } else if name == CONNECTION {
+            *is_last |= says_close(value);
+        } else if name != TRANSFER_ENCODING {
+            has_date |= name == DATE;
+            write_field(out, name.as_str().as_bytes(), value.as_bytes());
+        }
+    }
+    header_map_pool::put(headers);
+    let has_body = status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED;
+    let framing = match body.size_hint().exact().or(announced) {
+        Some(length) => Framing::Length(length),
+        None if is_http10 => Framing::UntilClose,
+        None => Framing::Chunked,
+    };
+    match framing {
+        _ if !has_body => {}
+        Framing::Length(length) => {
+            let mut digits = itoa::Buffer::new();
+            let digits = digits.format(length).as_bytes();
+            write_field(out, b"content-length", digits);
+        }
+        Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        Framing::UntilClose => *is_last = true,
+    }
+    match (*is_last, is_http10) {
+        (true, _) => out.extend_from_slice(b"connection: close\r\n"),
+        (false, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
+        (false, false) => {}
+    }
+    if !has_date {
+        date.write(out, answer.ready_at);
+    }
+    out.extend_from_slice(b"\r\n");
+    if is_head || !has_body {
+        return (Body::empty(), framing);
+    }
+    (body, framing)
+}
+
+fn write_status_line(out: &mut Vec<u8>, status: StatusCode, is_http10: bool) {
+    if status == StatusCode::OK && !is_http10 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return;
+    }
+    out.extend_from_slice(if is_http10 {
+        b"HTTP/1.0 "
+    } else {
+        b"HTTP/1.1 "
+    });
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.push(b' ');
+    let reason = status.canonical_reason().unwrap_or_default();
+    out.extend_from_slice(reason.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn to_length(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+fn says_close(value: &HeaderValue) -> bool {
+    value
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+}

@@ -1,0 +1,415 @@
+//! HTTP/1.1 on one connection: requests in, answers out, one after the other.
+//!
+//! Guarantees: a request is begun when its head has passed the gate and the
+//! answer before it is gone; a body is read only as fast as it is wanted; an
+//! answer leaves in one write where it fits; a handler is dropped when its
+//! peer is gone. Sources: RFC 9112, RFC 9110 §10.1.1.
+//!
+//! ```text
+//! request ─▶ handler ─▶ body ─▶ flush ─┬─▶ request
+//!     └──────── refused ───────────────┴─▶ end
+//! ```
+
+mod head;
+mod output;
+mod peer;
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http::{Method, Version};
+use http_body::Body as _;
+use tokio::io::ReadBuf;
+
+use self::head::Framing;
+use self::output::Output;
+use super::connection::{Connection, Waiting};
+use super::exchange::{self, Answer, Exchange};
+use super::stream::Transport;
+use crate::body::Body;
+use crate::error::BodyError;
+use crate::feed::Feeder;
+use crate::gate::{Gate, GateLimits, Refusal};
+use crate::head::Head;
+use crate::limits::Reject;
+
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Why a connection is over.
+pub(super) enum End {
+    /// All that was asked is answered.
+    Complete,
+    /// The peer is gone: there is nobody to say anything to.
+    Gone,
+    /// An answer broke off where only a reset can tell the peer.
+    Broken,
+    /// A deadline was missed.
+    Missed(Reject),
+    /// The next request breaks a rule of the gate.
+    Refused(Refusal),
+}
+
+/// An HTTP/1.1 connection as a state machine.
+pub(super) struct Http1<S> {
+    transport: S,
+    connection: Rc<Connection>,
+    gate: Gate,
+    /// Received but not taken: part of a head, or what a peer sent ahead.
+    input: Vec<u8>,
+    /// Whether `input` has bytes that the gate has not seen.
+    is_fresh: bool,
+    /// Whether the peer has closed its sending side.
+    is_end: bool,
+    current: Option<Current>,
+    output: Output,
+}
+
+/// The request that is being answered.
+struct Current {
+    work: Work,
+    /// Of a body that is not all here.
+    feeder: Option<Feeder>,
+    /// Whether the peer waits for an interim answer before it sends the body.
+    awaits_continue: bool,
+    version: Version,
+    is_head: bool,
+    /// Whether the connection ends with this answer.
+    is_last: bool,
+}
+
+enum Work {
+    /// The answer is being made.
+    Handler(Exchange),
+    /// Its head is written or in the output, its body follows.
+    Body(Body, Framing),
+    /// All of it is written or in the output.
+    Sent,
+    /// It has broken off in its body.
+    Failed(Framing),
+}
+
+/// What a read gave.
+enum Received<T> {
+    Taken(T),
+    End,
+}
+
+impl<S: Transport> Http1<S> {
+    /// `input` has been read already.
+    pub(super) fn new(transport: S, connection: Rc<Connection>, input: Vec<u8>) -> Self {
+        let limits = &connection.lane.app.limits;
+        Self {
+            transport,
+            gate: Gate::new(GateLimits::from(limits)),
+            connection,
+            is_fresh: !input.is_empty(),
+            input,
+            is_end: false,
+            current: None,
+            output: Output::default(),
+        }
+    }
+
+    /// Whether the peer cannot be in the middle of sending something.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_end
+            || self.current.is_none() && self.input.is_empty() && self.gate.is_between_messages()
+    }
+
+    pub(super) fn into_transport(self) -> S {
+        self.transport
+    }
+
+    /// Ends the body that is being read: no more of it came in time.
+    pub(super) fn fail_body(&mut self) {
+        if let Some(current) = &mut self.current
+            && let Some(feeder) = current.feeder.take()
+        {
+            current.is_last = true;
+            feeder.end(Err(BodyError::Stalled));
+        }
+    }
+
+    /// Serves until the connection is over.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            let step = match self.current {
+                None => self.poll_request(cx),
+                Some(_) => self.poll_answer(cx),
+            };
+            match step {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(end)) => return Poll::Ready(end),
+            }
+        }
+    }
+
+    /// Reads until a request's head is complete, and begins to answer it.
+    fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            if std::mem::take(&mut self.is_fresh) {
+                let input = std::mem::take(&mut self.input);
+                match self.take_request(&input, cx) {
+                    Ok(Some(request)) => {
+                        self.begin(request);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(None) => self.input = input,
+                    Err(refusal) => return Poll::Ready(Err(End::Refused(refusal))),
+                }
+            }
+            if self.is_end {
+                return Poll::Ready(Err(End::Complete));
+            }
+            let is_new = self.input.is_empty();
+            let received = self.poll_receive(cx, |this, cx, bytes| {
+                if is_new {
+                    let request = this.take_request(bytes, cx)?;
+                    if request.is_none() {
+                        this.input = bytes.to_vec();
+                    }
+                    Ok(request)
+                } else {
+                    this.input.extend_from_slice(bytes);
+                    this.is_fresh = true;
+                    Ok(None)
+                }
+            });
+            match received {
+                Poll::Pending => {
+                    self.note_waiting();
+                    return Poll::Pending;
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
+                Poll::Ready(Ok(Received::End)) => self.is_end = true,
+                Poll::Ready(Ok(Received::Taken(Ok(Some(request))))) => {
+                    self.connection.waiting.set(Waiting::Nothing);
+                    self.begin(request);
+                    return Poll::Ready(Ok(()));
+                }
+                // Part of a head: its deadline counts from its first byte.
+                Poll::Ready(Ok(Received::Taken(Ok(None)))) => self.note_waiting(),
+                Poll::Ready(Ok(Received::Taken(Err(refusal)))) => {
+                    return Poll::Ready(Err(End::Refused(refusal)));
+                }
+            }
+        }
+    }
+
+    /// Reads once, through the lane's scratch buffer.
+    fn poll_receive<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Self, &mut Context<'_>, &[u8]) -> T,
+    ) -> Poll<io::Result<Received<T>>> {
+        let lane = Rc::clone(&self.connection.lane);
+        let mut scratch = lane.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok(Received::End)),
+            Poll::Ready(Ok(())) => {
+                let taken = take(self, cx, buffer.filled());
+                Poll::Ready(Ok(Received::Taken(taken)))
+            }
+        }
+    }
+
+    /// Takes the head that `bytes` begin with and what is there of its body.
+    ///
+    /// What lies behind them becomes the input. `None` while the head is
+    /// incomplete.
+    fn take_request(&mut self, bytes: &[u8], cx: &Context<'_>) -> Result<Option<Request>, Refusal> {
+        let Some(admitted) = self.gate.read_head(bytes)? else {
+            return Ok(None);
+        };
+        let head = Head::admitted(bytes, &admitted);
+        let mut rest = &bytes[admitted.end..];
+        let mut request = Request {
+            body: Body::empty(),
+            current: Current {
+                work: Work::Sent,
+                feeder: None,
+                awaits_continue: admitted.expects_continue && rest.is_empty(),
+                version: head.version(),
+                is_head: head.method() == Method::HEAD,
+                is_last: admitted.is_last,
+            },
+            head,
+        };
+        if self.gate.is_in_body() {
+            let taken = self.take_first_of_body(rest, &admitted, &mut request, cx);
+            rest = &rest[taken..];
+        }
+        if !rest.is_empty() {
+            self.input = rest.to_vec();
+            self.is_fresh = true;
+        }
+        Ok(Some(request))
+    }
+
+    /// Calls the handler.
+    fn begin(&mut self, request: Request) {
+        let Request {
+            head,
+            body,
+            mut current,
+        } = request;
+        current.work = Work::Handler(exchange::begin(&self.connection, head, body));
+        self.current = Some(current);
+    }
+
+    /// Drives handler, request body and response until the answer is gone.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        loop {
+            let current = self.current.as_mut().expect("a request is being answered");
+            if let Work::Handler(exchange) = &mut current.work
+                && let Poll::Ready(answer) = Pin::new(exchange).poll(cx)
+            {
+                self.skip_body(cx);
+                self.write_head(answer);
+            }
+            if let Poll::Ready(result) = self.poll_send(cx) {
+                if result.is_err() {
+                    return Poll::Ready(Err(End::Gone));
+                }
+                match &self.current().work {
+                    Work::Sent => return Poll::Ready(self.finish()),
+                    Work::Failed(Framing::UntilClose) => {
+                        return Poll::Ready(Err(End::Broken));
+                    }
+                    Work::Failed(_) => return Poll::Ready(Err(End::Complete)),
+                    Work::Handler(_) | Work::Body(..) => {}
+                }
+            }
+            match self.poll_peer(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn current(&mut self) -> &mut Current {
+        self.current.as_mut().expect("a request is being answered")
+    }
+
+    /// Writes the head of an answer into the output.
+    fn write_head(&mut self, answer: Answer) {
+        let is_in_body = self.gate.is_in_body();
+        let lane = &self.connection.lane;
+        let current = self.current.as_mut().expect("a request is being answered");
+        // An answer that overtakes its request's body ends the connection: what
+        // is left of the body cannot be waited for.
+        current.is_last |= is_in_body || lane.draining_since.get().is_some();
+        let buffer = self.output.start(|| lane.output.take());
+        let context = head::Context {
+            builtins: &lane.app.builtins,
+            date: &lane.date,
+            is_http10: current.version == Version::HTTP_10,
+            is_head: current.is_head,
+            is_last: &mut current.is_last,
+        };
+        let (body, framing) = head::write(buffer, answer, context);
+        current.work = match body.into_whole() {
+            Ok(bytes) => {
+                self.output.push(bytes, b"");
+                Work::Sent
+            }
+            Err(body) => Work::Body(body, framing),
+        };
+    }
+
+    /// Writes the output, and what of the response body can follow.
+    ///
+    /// Ready when nothing is left to write now and the answer is complete or
+    /// still being made.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let current = self.current.as_mut().expect("a request is being answered");
+            let mut is_waiting = false;
+            while self.output.has_room()
+                && let Work::Body(body, framing) = &mut current.work
+            {
+                match Pin::new(&mut *body).poll_frame(cx) {
+                    Poll::Pending => {
+                        is_waiting = true;
+                        break;
+                    }
+                    Poll::Ready(Some(Ok(frame))) => {
+                        // Trailers may be dropped (RFC 9110 §6.5.1).
+                        if let Ok(data) = frame.into_data()
+                            && !framing.push(data, &mut self.output)
+                        {
+                            current.work = Work::Failed(*framing);
+                        }
+                    }
+                    Poll::Ready(None) => {
+                        current.work = if framing.finish(&mut self.output) {
+                            Work::Sent
+                        } else {
+                            Work::Failed(*framing)
+                        };
+                    }
+                    Poll::Ready(Some(Err(_))) => current.work = Work::Failed(*framing),
+                }
+            }
+            if self.output.is_empty() {
+                if is_waiting {
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            match self
+                .output
+                .poll_write(&mut self.transport, &self.connection, cx)
+            {
+                Poll::Ready(Ok(())) => self.connection.lane.output.set(self.output.release()),
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends an exchange whose answer is written.
+    fn finish(&mut self) -> Result<(), End> {
+        let current = self.current.take().expect("a request is being answered");
+        self.connection.waiting.set(Waiting::Nothing);
+        if current.is_last {
+            return Err(End::Complete);
+        }
+        self.is_fresh = !self.input.is_empty();
+        Ok(())
+    }
+
+    /// Notes what the connection waits for, now that no byte is there.
+    fn note_waiting(&self) {
+        let waiting = if self.gate.is_in_head(self.input.len()) {
+            Waiting::HeadRest
+        } else {
+            Waiting::Request
+        };
+        // A wait that goes on keeps its start: a head that drips in one byte
+        // at a time has one deadline.
+        if self.connection.waiting.get() != waiting {
+            let now = match waiting {
+                // It begins right after a short answer, whose time is known.
+                Waiting::Request => self.connection.answered_at.take(),
+                _ => None,
+            };
+            let now = now.unwrap_or_else(Instant::now);
+            self.connection.wait_for(waiting, now);
+        }
+    }
+}
+
+/// A request that is about to begin.
+struct Request {
+    head: Head,
+    body: Body,
+    current: Current,
+}

@@ -27,7 +27,7 @@ use super::connection::{Connection, Protocol, close_with, discard, serve};
 use super::date::Date;
 use super::listener::{LaneListener, LaneSocket};
 use super::running::Phase;
-use super::stream::Transport;
+use super::stream::{TlsSocket, Transport};
 use super::{Observer, ServerEvent};
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
@@ -341,7 +341,7 @@ async fn serve_tls(
 ) {
     let lane = Rc::clone(&connection.lane);
     let deadline = accepted + lane.app.limits.tls_handshake_timeout;
-    match timeout_at(deadline.into(), acceptor.accept(stream)).await {
+    match timeout_at(deadline.into(), acceptor.accept(TlsSocket(stream))).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,

@@ -5,6 +5,7 @@
 
 mod body;
 mod error;
+mod files;
 mod gate;
 mod handler;
 mod header_map_pool;
@@ -20,6 +21,7 @@ mod server;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::error::{BodyError, Error};
+pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};

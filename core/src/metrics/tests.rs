@@ -172,6 +172,11 @@ fn two_lanes_sum() {
         lane.panicked();
         lane.accept_error();
         lane.access_log_dropped(5);
+        lane.file_response();
+        lane.sendfile_completed();
+        for is_hit in [true, true, false] {
+            lane.file_looked_up(is_hit);
+        }
         lane.request_started();
         lane.request_started();
         lane.request_abandoned();
@@ -223,6 +228,10 @@ fn two_lanes_sum() {
         ("justapi_panics_total", &[], 2.0),
         ("justapi_accept_errors_total", &[], 2.0),
         ("justapi_access_log_dropped_total", &[], 10.0),
+        ("justapi_file_responses_total", &[], 2.0),
+        ("justapi_sendfile_total", &[], 2.0),
+        ("justapi_file_cache_hits_total", &[], 4.0),
+        ("justapi_file_cache_misses_total", &[], 2.0),
         ("justapi_lanes", &[], 2.0),
     ] {
         assert_eq!(parsed.value(name, labels), expected, "{name} {labels:?}");

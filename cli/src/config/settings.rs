@@ -60,7 +60,6 @@ pub(crate) enum Group {
     Network,
     Tls,
     Responses,
-    Files,
     Log,
     Limits,
 }
@@ -72,7 +71,6 @@ impl Group {
             Self::Network => "Network",
             Self::Tls => "TLS",
             Self::Responses => "Responses",
-            Self::Files => "Static files",
             Self::Log => "Logs and metrics",
             Self::Limits => "Limits",
         }
@@ -359,8 +357,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Mounts,
         value_name: "ROUTE=DIR",
         default: || Value::List(Vec::new()),
-        group: Group::Files,
-        help: "Serve the files of a folder below a route; repeatable, / replaces the demo",
+        group: Group::Responses,
+        help: "Serve the files of a folder below a route; repeatable, / for all",
         ..BASE
     },
     Setting {
@@ -369,7 +367,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::FileNameOrOff,
         value_name: "NAME",
         default: || Value::Text("index.html".to_owned()),
-        group: Group::Files,
+        group: Group::Responses,
         is_rare: true,
         help: "File that answers for its folder, or off",
         ..BASE
@@ -379,7 +377,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         flag: Some("static-hidden"),
         kind: Kind::Switch,
         default: || Value::Switch(false),
-        group: Group::Files,
+        group: Group::Responses,
         is_rare: true,
         help: "Serve names that begin with a dot",
         ..BASE
@@ -390,7 +388,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Choice(&["refuse", "within", "anywhere"]),
         value_name: "POLICY",
         default: || Value::Text("within".to_owned()),
-        group: Group::Files,
+        group: Group::Responses,
         is_rare: true,
         help: "Links to follow: none (refuse), below the folder (within), or anywhere",
         ..BASE
@@ -401,7 +399,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Time,
         value_name: "TIME",
         default: || Value::Time(Files::REVALIDATE),
-        group: Group::Files,
+        group: Group::Responses,
         is_rare: true,
         help: "How long an answer may be older than the file; 0s looks at each request",
         ..BASE
@@ -414,7 +412,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         },
         value_name: "SIZE",
         default: || Value::Number(FileCache::DEFAULT.max_bytes as u64),
-        group: Group::Files,
+        group: Group::Responses,
         is_rare: true,
         help: "Memory for small files, for each lane and folder; 0 for none",
         ..BASE

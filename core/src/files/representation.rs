@@ -17,7 +17,6 @@ use http::header::{
     ETAG, HeaderName, LAST_MODIFIED, VARY,
 };
 use rustix::io::Errno;
-use smallvec::SmallVec;
 
 use super::conditional::Validators;
 use super::encoding::Encoding;
@@ -63,8 +62,10 @@ pub(super) struct Representation {
     pub(super) last_modified: Option<HeaderValue>,
     /// Whether the tag is weak because the file was young.
     is_young: bool,
-    /// The header lines of a 200, `content-length` included, each ended by
-    /// CRLF; what [`lines`] says.
+    /// Header fields of a 200 or 206 besides its length; `Content-Type` first.
+    pub(super) fields: Box<[(HeaderName, HeaderValue)]>,
+    /// The fields of a 200, `content-length` included, as they stand in an
+    /// HTTP/1.1 head: `name: value`, each ended by CRLF.
     pub(super) head: Bytes,
 }
 
@@ -101,6 +102,7 @@ impl Representation {
             etag: etag(stamp, is_strong),
             last_modified: last_modified(stamp, now),
             is_young: !is_strong,
+            fields: Box::default(),
             head: Bytes::new(),
         })
     }
@@ -143,27 +145,22 @@ impl Resource {
     pub(super) fn new(
         content_type: HeaderValue,
         cache_control: Option<HeaderValue>,
-        stored: [Option<Representation>; Encoding::ALL.len()],
+        mut stored: [Option<Representation>; Encoding::ALL.len()],
         has_encoded_forms: bool,
     ) -> Self {
         let varies = stored.iter().flatten().count() > 1;
         let mut resource = Self {
             content_type,
             cache_control,
-            stored,
+            stored: [const { None }; Encoding::ALL.len()],
             has_encoded_forms,
             varies,
         };
-        for encoding in Encoding::ALL {
-            let head = resource.stored[encoding as usize]
-                .as_ref()
-                .map(|representation| head(&resource, representation));
-            if let (Some(head), Some(representation)) =
-                (head, &mut resource.stored[encoding as usize])
-            {
-                representation.head = head;
-            }
+        for representation in stored.iter_mut().flatten() {
+            representation.fields = fields(&resource, representation);
+            representation.head = head(representation);
         }
+        resource.stored = stored;
         resource
     }
 
@@ -198,35 +195,31 @@ impl Resource {
     }
 }
 
-/// Header lines of a 200 or 206 besides its length, in the order of sending.
-pub(super) type Lines = SmallVec<[(HeaderName, HeaderValue); 7]>;
-
-/// The lines of `representation`; `Content-Type` comes first.
-pub(super) fn lines(resource: &Resource, representation: &Representation) -> Lines {
-    let mut lines = Lines::new();
-    lines.push((CONTENT_TYPE, resource.content_type.clone()));
-    lines.push((ETAG, representation.etag.clone()));
-    if let Some(date) = &representation.last_modified {
-        lines.push((LAST_MODIFIED, date.clone()));
-    }
-    lines.push((ACCEPT_RANGES, HeaderValue::from_static("bytes")));
-    if let Some(encoding) = representation.encoding.header() {
-        lines.push((CONTENT_ENCODING, encoding));
-    }
-    if resource.varies {
-        lines.push((VARY, ACCEPT_ENCODING.into()));
-    }
-    if let Some(policy) = &resource.cache_control {
-        lines.push((CACHE_CONTROL, policy.clone()));
-    }
-    lines
+fn fields(
+    resource: &Resource,
+    representation: &Representation,
+) -> Box<[(HeaderName, HeaderValue)]> {
+    let date = representation.last_modified.clone();
+    let vary = resource.varies.then(|| ACCEPT_ENCODING.into());
+    let fields = [
+        (CONTENT_TYPE, Some(resource.content_type.clone())),
+        (ETAG, Some(representation.etag.clone())),
+        (LAST_MODIFIED, date),
+        (ACCEPT_RANGES, Some(HeaderValue::from_static("bytes"))),
+        (CONTENT_ENCODING, representation.encoding.header()),
+        (VARY, vary),
+        (CACHE_CONTROL, resource.cache_control.clone()),
+    ];
+    let present = fields.into_iter();
+    present
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
-/// [`lines`] and the length, as they stand in an HTTP/1.1 head.
-fn head(resource: &Resource, representation: &Representation) -> Bytes {
+fn head(representation: &Representation) -> Bytes {
     let mut head = Vec::with_capacity(256);
     let length = (CONTENT_LENGTH, HeaderValue::from(representation.size()));
-    for (name, value) in lines(resource, representation).into_iter().chain([length]) {
+    for (name, value) in representation.fields.iter().chain([&length]) {
         head.extend_from_slice(name.as_str().as_bytes());
         head.extend_from_slice(b": ");
         head.extend_from_slice(value.as_bytes());
@@ -364,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_holds_the_lines_of_a_200() {
+    fn the_head_holds_the_fields_of_a_200() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"0123456789", 0).unwrap();
         set_modified(&file, UNIX_EPOCH + Duration::from_secs(784_111_777));

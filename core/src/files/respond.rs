@@ -15,7 +15,7 @@ use super::conditional::{Outcome, evaluate};
 use super::encoding::{Encoding, choose};
 use super::multipart::{Multipart, boundary};
 use super::range::{Parts, Selection};
-use super::representation::{Lines, Representation, Resource, lines};
+use super::representation::{Representation, Resource};
 use crate::body::Body;
 use crate::problem::Problem;
 use crate::request::Request;
@@ -75,20 +75,19 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// 200; its header lines are [`Representation::head`].
+    /// 200; its header fields are those of [`Representation::head`].
     fn whole(&self) -> Response {
         let body = self.body(0..self.representation.size());
-        let lines = lines(self.resource, self.representation);
-        assemble(StatusCode::OK, lines, body)
+        self.assemble(StatusCode::OK, body)
     }
 
     /// 304 with what a cache needs.
     fn not_modified(&self) -> Response {
         let mut response = Response::new(StatusCode::NOT_MODIFIED);
         let headers = response.headers_mut();
-        for (name, value) in lines(self.resource, self.representation) {
-            if [ETAG, VARY, CACHE_CONTROL].contains(&name) {
-                headers.insert(name, value);
+        for (name, value) in &self.representation.fields {
+            if [ETAG, VARY, CACHE_CONTROL].contains(name) {
+                headers.insert(name, value.clone());
             }
         }
         response
@@ -113,10 +112,9 @@ impl Answer<'_> {
     }
 
     fn one_part(&self, part: Range<u64>) -> Response {
-        let mut lines = lines(self.resource, self.representation);
-        let size = self.representation.size();
-        lines.push((CONTENT_RANGE, content_range(Some(&part), size)));
-        assemble(StatusCode::PARTIAL_CONTENT, lines, self.body(part))
+        let range = content_range(Some(&part), self.representation.size());
+        self.assemble(StatusCode::PARTIAL_CONTENT, self.body(part))
+            .with_header(CONTENT_RANGE, range)
     }
 
     fn several_parts(&self, parts: &Parts) -> Response {
@@ -128,26 +126,24 @@ impl Answer<'_> {
             self.representation.size(),
             &self.resource.content_type,
         );
-        let lines = lines(self.resource, self.representation);
         let kind = HeaderValue::try_from(format!("multipart/byteranges; boundary={boundary}"));
-        assemble(StatusCode::PARTIAL_CONTENT, lines, Body::custom(body))
+        self.assemble(StatusCode::PARTIAL_CONTENT, Body::custom(body))
             .with_header(CONTENT_TYPE, kind.expect("a boundary is hexadecimal"))
     }
 
     fn body(&self, range: Range<u64>) -> Body {
         self.representation.content.body(range)
     }
-}
 
-fn assemble(status: StatusCode, lines: Lines, body: Body) -> Response {
-    let mut lines = lines.into_iter();
-    let (_, content_type) = lines.next().expect("the content type comes first");
-    let mut response = Response::with_content(content_type, body).with_status(status);
-    let headers = response.headers_mut();
-    for (name, value) in lines {
-        headers.insert(name, value);
+    fn assemble(&self, status: StatusCode, body: Body) -> Response {
+        let content_type = self.resource.content_type.clone();
+        let mut response = Response::with_content(content_type, body).with_status(status);
+        let headers = response.headers_mut();
+        for (name, value) in &self.representation.fields[1..] {
+            headers.insert(name, value.clone());
+        }
+        response
     }
-    response
 }
 
 /// `bytes first-last/size`, or `bytes */size`.

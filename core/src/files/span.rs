@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_file_that_shrank_is_an_error_and_then_the_end() {
-        let file = file(&[1; 100_000]);
+        let file = file(&vec![1; 100_000]);
         let mut span = FileSpan::new(Arc::clone(&file), 0..100_000);
         assert_eq!(span.next_chunk().unwrap().unwrap().len(), MAX_READ_BYTES);
         file.set_len(90_000).unwrap();

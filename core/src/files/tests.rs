@@ -477,3 +477,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_the_file_system_says_becomes_a_status() {
+    for (errno, status) in [
+        (Errno::NOENT, 404),
+        (Errno::XDEV, 404),
+        (Errno::LOOP, 404),
+        (Errno::NAMETOOLONG, 404),
+        (Errno::ACCESS, 403),
+        (Errno::PERM, 403),
+        (Errno::MFILE, 503),
+        (Errno::NFILE, 503),
+        (Errno::IO, 500),
+    ] {
+        let response = refuse(errno);
+        assert_eq!(response.status(), status, "{errno}");
+        let says_when = response.headers().contains_key(RETRY_AFTER);
+        assert_eq!(says_when, status == 503, "{errno}");
+    }
+}

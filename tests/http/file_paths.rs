@@ -23,7 +23,7 @@ const NO_FILES: &str = r"
     sub/../../secret sub/..%2f..%2fsecret %252e%252e/secret %252e%252e%252fsecret
     ..%5csecret ..%5Csecret ..%c0%afsecret ..%00/secret a%00 a%00.txt %00
     ./a sub/./b sub/../a //a /a //etc/passwd /etc/passwd %2fetc%2fpasswd sub//b sub%2fb
-    .. ../ . ./ ... ../root-secret/a ../root/a -secret/a
+    .. ../ . ./ ... ../site-secret/a ../site/a -secret/a
     .env %2eenv .git/config sub/.hidden a/ a/../a a%20 a. a::$DATA C:/secret
     back%5Cslash ~/secret %0a/secret a%0d%0a a;../secret";
 
@@ -54,7 +54,7 @@ fn no_spelling_leads_out_of_the_folder() {
     for path in [
         "/files-secret/a",
         "/files/../secret",
-        "/filesroot-secret/a",
+        "/filessite-secret/a",
         "/secret",
     ] {
         let answer = site.get(path);

@@ -36,18 +36,18 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(flags: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
-        let root = folder.path().join("root");
+        let root = folder.path().join("site");
         fs::create_dir(&root).unwrap();
         fs::write(folder.path().join("secret"), SECRET).unwrap();
-        fs::create_dir(folder.path().join("root-secret")).unwrap();
-        fs::write(folder.path().join("root-secret/a"), SECRET).unwrap();
+        fs::create_dir(folder.path().join("site-secret")).unwrap();
+        fs::write(folder.path().join("site-secret/a"), SECRET).unwrap();
         let mount = format!("/files={}", root.display());
         let server = Server::start(&[&["--static", &mount], flags].concat());
         Self { folder, server }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join("root").join(name)
+        self.folder.path().join("site").join(name)
     }
 
     /// Writes an old file.

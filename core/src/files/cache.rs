@@ -48,13 +48,15 @@ impl Default for FileCache {
     }
 }
 
-/// A path's resource, and when it was last compared with the disk.
+/// A path's resource, and when it was what the disk has.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) resource: Resource,
     /// Path of the file below the root.
     pub(super) path: Box<str>,
-    pub(super) checked_at: Instant,
+    /// When the root was opened in which it was last found: the root may have
+    /// been replaced since, so no later moment is sure.
+    pub(super) true_at: Instant,
 }
 
 /// Entries by the raw path of the request.
@@ -78,13 +80,14 @@ impl LaneCache {
         }
     }
 
-    /// The root, opened anew by `open` when it is older than `revalidate`.
+    /// The root and when it was opened: anew by `open` when it is older than
+    /// `revalidate`.
     pub(super) fn root(
         &mut self,
         now: Instant,
         revalidate: Duration,
         open: impl FnOnce() -> Result<Root, Errno>,
-    ) -> Result<&Root, Errno> {
+    ) -> Result<&(Root, Instant), Errno> {
         young_root(&mut self.root, now, revalidate, open)
     }
 
@@ -99,11 +102,11 @@ impl LaneCache {
         answer: impl FnOnce(&Resource) -> R,
     ) -> Option<R> {
         let entry = self.entries.get_mut(key)?;
-        let is_current = now.duration_since(entry.checked_at) < revalidate || {
-            entry.checked_at = now;
-            young_root(&mut self.root, now, revalidate, open)
-                .is_ok_and(|root| is_unchanged(entry, root))
-        };
+        let is_current = now.duration_since(entry.true_at) < revalidate
+            || young_root(&mut self.root, now, revalidate, open).is_ok_and(|(root, opened_at)| {
+                entry.true_at = *opened_at;
+                is_unchanged(entry, root)
+            });
         if is_current && has_true_sizes(&entry.resource) {
             return Some(answer(&entry.resource));
         }
@@ -181,7 +184,7 @@ fn young_root(
     now: Instant,
     revalidate: Duration,
     open: impl FnOnce() -> Result<Root, Errno>,
-) -> Result<&Root, Errno> {
+) -> Result<&(Root, Instant), Errno> {
     let young = kept
         .take()
         .filter(|(_, opened_at)| now.duration_since(*opened_at) < revalidate);
@@ -189,7 +192,7 @@ fn young_root(
         Some(root) => root,
         None => (open()?, now),
     };
-    Ok(&kept.insert(root).0)
+    Ok(kept.insert(root))
 }
 
 /// Whether the disk still has what `entry` says, encoded forms included.

@@ -215,7 +215,8 @@ impl Files {
         now: Instant,
         wanted: Wanted<'_>,
     ) -> Result<Option<Entry>, Errno> {
-        let root = lane.root(now, self.revalidate, || self.open_root())?;
+        let (root, true_at) = lane.root(now, self.revalidate, || self.open_root())?;
+        let true_at = *true_at;
         if !wanted.is_folder && !wanted.path.is_empty() {
             match root.find(wanted.path)? {
                 Found::File(file, stamp) => {
@@ -223,7 +224,7 @@ impl Files {
                     return Ok(Some(Entry {
                         resource,
                         path: wanted.path.into(),
-                        checked_at: now,
+                        true_at,
                     }));
                 }
                 Found::Folder => {}
@@ -240,7 +241,7 @@ impl Files {
                 Ok(Some(Entry {
                     resource,
                     path: path.into(),
-                    checked_at: now,
+                    true_at,
                 }))
             }
             Found::File(..) => Ok(None),
@@ -384,9 +385,9 @@ fn refuse(errno: Errno) -> Response {
         | Errno::INVAL
         | Errno::NXIO => StatusCode::NOT_FOUND,
         Errno::ACCESS | Errno::PERM => StatusCode::FORBIDDEN,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM => {
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => {
             return Problem::new(StatusCode::SERVICE_UNAVAILABLE)
-                .with_detail("too many files are open")
+                .with_detail("the file cannot be opened at this moment")
                 .into_response()
                 .with_header(RETRY_AFTER, HeaderValue::from_static("1"));
         }

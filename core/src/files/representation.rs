@@ -357,6 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_changes_while_it_is_read_is_not_kept_in_memory() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"before", 0).unwrap();
+        set_modified(&file, UNIX_EPOCH + Duration::from_secs(1000));
+        let old = Stamp::of_file(&file).unwrap();
+        for content in [&b"after!"[..], b"longer than before"] {
+            file.write_all_at(content, 0).unwrap();
+            set_modified(&file, UNIX_EPOCH + Duration::from_secs(2000));
+            let copy = file.try_clone().unwrap();
+            let found = Representation::new(copy, old, Encoding::Identity, 100).unwrap();
+            assert!(matches!(found.content, Content::File(_)));
+            assert_eq!(found.stamp, Stamp::of_file(&file).unwrap());
+            assert_eq!(found.size(), content.len() as u64);
+        }
+    }
+
+    #[test]
     fn the_head_holds_the_fields_of_a_200() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"0123456789", 0).unwrap();

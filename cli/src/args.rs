@@ -311,7 +311,7 @@ impl FromArgMatches for SettingFlags {
             let Some(mut values) = matches.get_many::<Value>(setting.key) else {
                 continue;
             };
-            let value = if setting.kind == Kind::Origins {
+            let value = if setting.kind.is_list() {
                 Value::List(values.flat_map(Value::list).cloned().collect())
             } else {
                 values.next_back().cloned().unwrap_or(Value::Unset)
@@ -340,7 +340,7 @@ fn setting_arg(setting: &'static Setting, flag: &'static str) -> Arg {
             .default_missing_value("true")
             .value_name("BOOL")
             .value_parser(value_parser(setting)),
-        Kind::Origins => arg
+        kind if kind.is_list() => arg
             .action(ArgAction::Append)
             .value_parser(value_parser(setting)),
         _ => arg.value_parser(value_parser(setting)),
@@ -464,11 +464,16 @@ mod tests {
     }
 
     #[test]
-    fn origins_add_up() {
+    fn lists_add_up() {
         assert_eq!(
             given(&["--cors", "https://a.example", "--cors", "https://b.example"]).unwrap(),
             ["server.cors=https://a.example,https://b.example flag --cors"]
         );
         assert!(given(&["--cors", "a.example"]).is_err());
+        assert_eq!(
+            given(&["--static", "/a=b", "--static", "/=c"]).unwrap(),
+            ["server.static=/a=b,/=c flag --static"]
+        );
+        assert!(given(&["--static", "b"]).is_err());
     }
 }

@@ -21,6 +21,7 @@ pub(crate) enum Code {
     DescriptorLimit,
     TlsFile,
     TlsConfig,
+    StaticFolder,
     AddressInUse,
     AddressForbidden,
     AddressUnavailable,
@@ -42,7 +43,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -58,6 +59,7 @@ impl Code {
         Self::DescriptorLimit,
         Self::TlsFile,
         Self::TlsConfig,
+        Self::StaticFolder,
         Self::AddressInUse,
         Self::AddressForbidden,
         Self::AddressUnavailable,
@@ -95,6 +97,7 @@ impl Code {
             Self::DescriptorLimit => "JA308",
             Self::TlsFile => "JA311",
             Self::TlsConfig => "JA312",
+            Self::StaticFolder => "JA313",
             Self::AddressInUse => "JA501",
             Self::AddressForbidden => "JA502",
             Self::AddressUnavailable => "JA503",
@@ -137,7 +140,8 @@ impl Code {
             | Self::SettingConflict
             | Self::DescriptorLimit
             | Self::TlsFile
-            | Self::TlsConfig => 3,
+            | Self::TlsConfig
+            | Self::StaticFolder => 3,
             Self::AddressInUse
             | Self::AddressForbidden
             | Self::AddressUnavailable
@@ -228,6 +232,11 @@ impl Code {
             Self::TlsConfig => {
                 "The certificate and the key were read but do not form a usable TLS \
                  configuration, most often because the key belongs to another certificate."
+            }
+            Self::StaticFolder => {
+                "A folder of `--static` is not there, is no folder, or may not be entered by this \
+                 process. A relative one is taken from the working directory on the command line, \
+                 and from the configuration file's folder in it."
             }
             Self::AddressInUse => {
                 "Another program listens on this address already. Its command line and process id \

@@ -6,9 +6,12 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::fs::File;
 use std::future::{Future as _, poll_fn};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -19,6 +22,7 @@ use tokio::time::Sleep;
 
 use crate::error::BodyError;
 use crate::feed::FedBody;
+use crate::files::FileSpan;
 
 type BoxBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>;
 
@@ -33,6 +37,7 @@ enum Kind {
     #[default]
     Empty,
     Full(Bytes),
+    File(FileSpan),
     Received {
         source: Source,
         remaining: u64,
@@ -124,6 +129,33 @@ impl Body {
         B: HttpBody<Data = Bytes, Error = BodyError> + Send + 'static,
     {
         Self(Kind::Custom(Box::pin(body)))
+    }
+
+    /// Bytes of an open regular file, read when the connection wants them.
+    ///
+    /// At most 64 KiB are held in memory. Reading blocks the lane where the
+    /// pages are not cached. A file that ends before `range` does breaks the
+    /// message off.
+    pub fn file(file: Arc<File>, range: Range<u64>) -> Self {
+        Self(Kind::File(FileSpan::new(file, range)))
+    }
+
+    /// Whether it is the range of a file.
+    pub(crate) const fn is_file(&self) -> bool {
+        matches!(self.0, Kind::File(_))
+    }
+
+    /// The range of a file, to be sent without a copy; the body itself when it
+    /// is something else.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the seam for a codec that sends files itself")
+    )]
+    pub(crate) fn into_file(self) -> Result<FileSpan, Self> {
+        match self.0 {
+            Kind::File(span) => Ok(span),
+            other => Err(Self(other)),
+        }
     }
 
     /// A streamed body fed from another task, at most `capacity` chunks ahead.
@@ -258,6 +290,7 @@ impl HttpBody for Body {
                 self.0 = Kind::Empty;
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
+            Kind::File(span) => Poll::Ready(span.next_chunk().map(|chunk| chunk.map(Frame::data))),
             Kind::Received {
                 source,
                 remaining,
@@ -295,6 +328,7 @@ impl HttpBody for Body {
             Kind::Empty => true,
             Kind::Full(bytes) => bytes.is_empty(),
             Kind::Received { source, .. } => source.is_end_stream(),
+            Kind::File(span) => span.remaining() == 0,
             Kind::Channel(_) => false,
             Kind::Custom(body) => body.is_end_stream(),
         }
@@ -305,6 +339,7 @@ impl HttpBody for Body {
             Kind::Empty => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Received { source, .. } => source.size_hint(),
+            Kind::File(span) => SizeHint::with_exact(span.remaining()),
             Kind::Channel(_) => SizeHint::default(),
             Kind::Custom(body) => body.size_hint(),
         }
@@ -317,6 +352,7 @@ impl fmt::Debug for Body {
             Kind::Empty => "Empty",
             Kind::Full(_) => "Full",
             Kind::Received { .. } => "Received",
+            Kind::File(_) => "File",
             Kind::Channel(_) => "Channel",
             Kind::Custom(_) => "Custom",
         };

@@ -64,6 +64,14 @@ pub enum Error {
         /// What rustls or we found.
         reason: String,
     },
+    /// A folder of files to serve that is not there or no folder.
+    #[error("cannot serve files of {path}")]
+    FilesRoot {
+        /// Folder that was asked for.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// A configuration value that cannot work.
     #[error("{key}: {reason}")]
     Config {
@@ -113,6 +121,12 @@ pub enum BodyError {
     /// The peer sent nothing for longer than the body-stall limit.
     #[error("body stalled")]
     Stalled,
+    /// A file could not be read as far as was announced.
+    #[error("file ended early or cannot be read")]
+    File {
+        /// What the operating system said; `UnexpectedEof` when it shrank.
+        source: io::Error,
+    },
     /// The producer of a streamed body failed or went away.
     #[error("body producer failed")]
     Producer,

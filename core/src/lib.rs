@@ -6,6 +6,7 @@
 mod body;
 mod error;
 mod feed;
+mod files;
 mod gate;
 mod handler;
 mod head;
@@ -22,6 +23,7 @@ mod server;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::error::{BodyError, Error};
+pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};

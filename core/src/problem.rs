@@ -95,7 +95,9 @@ impl From<&BodyError> for Problem {
             BodyError::Json { source } => {
                 Self::new(StatusCode::BAD_REQUEST).with_detail(source.to_string())
             }
-            BodyError::Producer => Self::new(StatusCode::INTERNAL_SERVER_ERROR),
+            BodyError::File { .. } | BodyError::Producer => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR)
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use justapi_core::{
-    BodyError, BoundAddress, Cors, CorsConfig, Json, Listen, Request, RequestId, Response, Router,
-    Running, SecurityHeaders, Server, inline,
+    BodyError, BoundAddress, Cors, CorsConfig, Files, Json, Listen, Request, RequestId, Response,
+    Router, Running, SecurityHeaders, Server, inline,
 };
 use serde::Serialize;
 
@@ -129,4 +129,13 @@ fn requests_stay_below_their_ceilings() {
     check("three middleware", decorated, 1.0);
     // Both bodies, and the parsed document with its strings.
     check("JSON echo", echo, 10.0);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("small.txt"), "hello").expect("a new file");
+    let files = Files::new(folder.path()).expect("a folder");
+    let router = Router::new().files("/files", files).expect("a free route");
+    let file = Server::new(router).listen(Listen::Tcp(([127, 0, 0, 1], 0).into()));
+    let file = count(file, &get("/files/small.txt"));
+
+    // The header map alone: the body is the cache's.
+    check("cached file", file, 2.1);
 }

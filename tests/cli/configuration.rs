@@ -82,6 +82,33 @@ fn limits_are_settings_like_any_other() {
 }
 
 #[test]
+fn folders_of_files_are_settings_too() {
+    let folder = Folder::new().with("site/a", "").with(
+        "justapi.toml",
+        "[server]\nstatic = [\"/a=site\"]\nstatic_index = \"off\"\n",
+    );
+    let site = folder.path().join("site");
+    let absolute = format!("/a={}", site.display());
+    let from_file = format!("{absolute} justapi.toml:2");
+    check(&folder, "", "server.static", &from_file);
+    check(&folder, "", "server.static_index", "off justapi.toml:3");
+    check(&folder, "", "server.static_revalidate", "1s default");
+    check(
+        &folder,
+        "--static /b=x --static /c=y,z",
+        "server.static",
+        "/b=x,/c=y,z flag --static",
+    );
+    let named = folder.env("JUSTAPI_SERVER__STATIC", "/b=x,/c=y");
+    check(
+        &named,
+        "",
+        "server.static",
+        "/b=x,/c=y env JUSTAPI_SERVER__STATIC",
+    );
+}
+
+#[test]
 fn the_connection_limit_keeps_below_the_descriptor_limit() {
     let folder = Folder::new();
     let script = "ulimit -n 1024; exec \"$0\" config show";

@@ -65,6 +65,39 @@ fn usage_errors_exit_2_and_suggest() {
 }
 
 #[test]
+fn folders_that_cannot_be_served_say_so() {
+    let folder = Folder::new().with("site/a", "").with("file", "");
+    for missing in ["nothing", "file"] {
+        for also in ["", "--check"] {
+            check(
+                folder.run(&format!("serve --port 0 {also} --static /a={missing}")),
+                3,
+                &["error[JA313]: cannot serve the files of ", missing, "cause"],
+            );
+        }
+    }
+    for (mounts, expected) in [
+        ("--static /hello=site", "/hello"),
+        ("--static /a=site --static /a/=site", "/a"),
+        ("--static /{x=site", "/{x"),
+    ] {
+        check(
+            folder.run(&format!("serve --check {mounts}")),
+            3,
+            &["error[JA307]", expected, "--static"],
+        );
+    }
+    check(
+        folder.run("serve --static site"),
+        2,
+        &["a route and a folder such as /static=public"],
+    );
+    folder
+        .run("serve --check --static /=site --static /hello=site")
+        .expect(0);
+}
+
+#[test]
 fn errors_are_json_on_request() {
     let folder = Folder::new();
     let run = folder.run("serve --prot 1 --json").expect(2);

@@ -7,6 +7,8 @@ mod support;
 
 mod drain;
 mod faults;
+mod file_paths;
+mod files;
 mod framing;
 mod host_target;
 mod http2;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use justapi_core::Limits;
+use justapi_core::{FileCache, Files, Limits};
 
 use super::value::{Kind, Value};
 use crate::descriptors;
@@ -349,6 +349,72 @@ pub(crate) static SETTINGS: &[Setting] = &[
         group: Group::Responses,
         is_rare: true,
         help: "Answer /health, /live and /ready",
+        ..BASE
+    },
+    Setting {
+        key: "server.static",
+        flag: Some("static"),
+        kind: Kind::Mounts,
+        value_name: "ROUTE=DIR",
+        default: || Value::List(Vec::new()),
+        group: Group::Responses,
+        help: "Serve the files of a folder below a route; repeatable, / for all",
+        ..BASE
+    },
+    Setting {
+        key: "server.static_index",
+        flag: Some("static-index"),
+        kind: Kind::FileNameOrOff,
+        value_name: "NAME",
+        default: || Value::Text("index.html".to_owned()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "File that answers for its folder, or off",
+        ..BASE
+    },
+    Setting {
+        key: "server.static_hidden",
+        flag: Some("static-hidden"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Serve names that begin with a dot",
+        ..BASE
+    },
+    Setting {
+        key: "server.static_symlinks",
+        flag: Some("static-symlinks"),
+        kind: Kind::Choice(&["refuse", "within", "anywhere"]),
+        value_name: "POLICY",
+        default: || Value::Text("within".to_owned()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Links to follow: none (refuse), below the folder (within), or anywhere",
+        ..BASE
+    },
+    Setting {
+        key: "server.static_revalidate",
+        flag: Some("static-revalidate"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(Files::REVALIDATE),
+        group: Group::Responses,
+        is_rare: true,
+        help: "How long an answer may be older than the file; 0s looks at each request",
+        ..BASE
+    },
+    Setting {
+        key: "server.static_cache",
+        flag: Some("static-cache"),
+        kind: Kind::Bytes {
+            max: u32::MAX as u64,
+        },
+        value_name: "SIZE",
+        default: || Value::Number(FileCache::DEFAULT.max_bytes as u64),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Memory for small files, for each lane and folder; 0 for none",
         ..BASE
     },
     Setting {

@@ -44,6 +44,10 @@ pub(crate) enum Kind {
     Origins,
     /// A URL path, or `off`, which is unset.
     UrlPath,
+    /// Folders of files with the routes that they are served under.
+    Mounts,
+    /// The name of a file without a folder, or `off`, which is unset.
+    FileNameOrOff,
     /// An IP address with a port.
     Address,
 }
@@ -53,7 +57,7 @@ pub(crate) enum Kind {
 pub(crate) enum Value {
     /// Not set, `auto` or `off`.
     Unset,
-    /// Host, path, word, URL path or address.
+    /// Host, path, word, URL path, file name or address.
     Text(String),
     /// Number, mode or bytes.
     Number(u64),
@@ -61,7 +65,7 @@ pub(crate) enum Value {
     Time(Duration),
     /// On or off.
     Switch(bool),
-    /// Origins.
+    /// Origins, or mounts as `ROUTE=DIR`.
     List(Vec<String>),
 }
 
@@ -105,6 +109,11 @@ impl Value {
 }
 
 impl Kind {
+    /// Whether a flag of this kind may be repeated, adding up.
+    pub(crate) const fn is_list(self) -> bool {
+        matches!(self, Self::Origins | Self::Mounts)
+    }
+
     /// Reads the text of a flag or an environment variable.
     ///
     /// # Errors
@@ -132,6 +141,11 @@ impl Kind {
                 .map(|item| item.get_ref().as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
                 .and_then(|items| self.read(&items.join(","))),
+            (Self::Mounts, DeValue::Array(items)) => items
+                .iter()
+                .map(|item| read_mount(item.get_ref().as_str()?, folder))
+                .collect::<Option<Vec<_>>>()
+                .map(Value::List),
             (Self::Path, DeValue::String(text)) => self
                 .read(text)
                 .map(|_| Value::Text(folder.join(text.as_ref()).to_string_lossy().into_owned())),
@@ -163,6 +177,8 @@ impl Kind {
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Origins => "origins such as https://example.org, or *".to_owned(),
             Self::UrlPath => "`off` or a path such as /metrics".to_owned(),
+            Self::Mounts => "a route and a folder such as /static=public".to_owned(),
+            Self::FileNameOrOff => "`off` or a file name such as index.html".to_owned(),
             Self::Address => "an address such as 127.0.0.1:9090".to_owned(),
         }
     }
@@ -171,7 +187,9 @@ impl Kind {
     pub(crate) fn show(self, value: &Value) -> String {
         match (self, value) {
             (Self::Lanes, Value::Unset) => "auto".to_owned(),
-            (Self::TimeOrOff | Self::UrlPath, Value::Unset) => "off".to_owned(),
+            (Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff, Value::Unset) => {
+                "off".to_owned()
+            }
             (_, Value::Unset) => String::new(),
             (_, Value::Text(text)) => text.clone(),
             (Self::Mode, Value::Number(mode)) => format!("{mode:o}"),
@@ -200,7 +218,9 @@ impl Kind {
             Self::Bytes { max } => parse_bytes(text)
                 .filter(|bytes| *bytes <= max)
                 .map(Value::Number),
-            Self::TimeOrOff | Self::UrlPath if text == "off" => Some(Value::Unset),
+            Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff if text == "off" => {
+                Some(Value::Unset)
+            }
             Self::Time | Self::TimeOrOff => parse_time(text).map(Value::Time),
             Self::Switch => match text {
                 "true" | "on" | "yes" | "1" => Some(Value::Switch(true)),
@@ -221,6 +241,11 @@ impl Kind {
                     .then_some(Value::List(origins))
             }
             Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
+            Self::Mounts => split_mounts(text)
+                .map(|mount| read_mount(mount, Path::new("")))
+                .collect::<Option<_>>()
+                .map(Value::List),
+            Self::FileNameOrOff => text_if(!matches!(text, "" | "." | "..") && !text.contains('/')),
             Self::Address => text_if(text.parse::<std::net::SocketAddr>().is_ok()),
         }
     }
@@ -234,7 +259,10 @@ impl Kind {
             Self::Mode => "permission bits as a string such as \"660\"".to_owned(),
             Self::Lanes => format!("\"auto\" or a whole number from 1 to {MAX_LANES}"),
             Self::Origins => "an array of origins such as [\"https://example.org\"]".to_owned(),
-            Self::Host | Self::Path | Self::UrlPath | Self::Address => {
+            Self::Mounts => {
+                "an array of routes and folders such as [\"/static=public\"]".to_owned()
+            }
+            Self::Host | Self::Path | Self::UrlPath | Self::FileNameOrOff | Self::Address => {
                 format!("a string, {}", self.expected())
             }
             Self::Number { .. } | Self::Choice(_) => self.expected(),
@@ -340,6 +368,29 @@ fn is_origin(text: &str) -> bool {
         })
 }
 
+/// The mounts of a list; a comma parts two only before the slash of a route, so
+/// that a folder's name may hold one.
+fn split_mounts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (mount, after) = match text.find(",/") {
+            Some(comma) => (&text[..comma], Some(&text[comma + 1..])),
+            None => (text, None),
+        };
+        rest = after;
+        Some(mount)
+    })
+}
+
+/// Checks `ROUTE=DIR`, and takes the folder relative to `folder`.
+fn read_mount(text: &str, folder: &Path) -> Option<String> {
+    let (route, path) = text.split_once('=')?;
+    let is_valid =
+        route.starts_with('/') && !route.contains(char::is_whitespace) && !path.is_empty();
+    is_valid.then(|| format!("{route}={}", folder.join(path).display()))
+}
+
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),
@@ -438,6 +489,17 @@ mod tests {
         );
         check(Kind::Origins, "a.example", None);
         check(Kind::UrlPath, "metrics", None);
+        for mounts in ["/=site", "/a=b,/c=d", "/a=/b,c,/d=e=f"] {
+            check(Kind::Mounts, mounts, Some(mounts));
+        }
+        for bad in ["", "site", "a=b", "/a", "/a=", "=b", "/a b=c", "/a=b,/c"] {
+            check(Kind::Mounts, bad, None);
+        }
+        check(Kind::FileNameOrOff, "off", Some("off"));
+        check(Kind::FileNameOrOff, "home.htm", Some("home.htm"));
+        for bad in ["", "..", "a/b"] {
+            check(Kind::FileNameOrOff, bad, None);
+        }
         check(Kind::Address, "127.0.0.1:9090", Some("127.0.0.1:9090"));
         check(Kind::Address, "9090", None);
     }

@@ -4,6 +4,8 @@
 //! count exactly; another thread reads a value that was true a moment ago.
 //! Lanes share no cache line.
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -102,6 +104,10 @@ pub(crate) struct LaneMetrics {
     panics: Counter,
     accept_errors: Counter,
     access_log_dropped: Counter,
+    file_responses: Counter,
+    sendfiles: Counter,
+    file_cache_hits: Counter,
+    file_cache_misses: Counter,
 }
 
 impl LaneMetrics {
@@ -118,6 +124,10 @@ impl LaneMetrics {
             panics: Counter::default(),
             accept_errors: Counter::default(),
             access_log_dropped: Counter::default(),
+            file_responses: Counter::default(),
+            sendfiles: Counter::default(),
+            file_cache_hits: Counter::default(),
+            file_cache_misses: Counter::default(),
         }
     }
 
@@ -188,6 +198,30 @@ impl LaneMetrics {
         self.access_log_dropped.add(num_lines);
     }
 
+    /// An answer has a file as its body, and will send it.
+    pub(crate) fn file_response(&self) {
+        self.file_responses.add(1);
+    }
+
+    /// A file body has left without a copy.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "counted by a codec that sends files itself")
+    )]
+    pub(crate) fn sendfile_completed(&self) {
+        self.sendfiles.add(1);
+    }
+
+    /// A static file was answered out of the lane's cache, or was not.
+    pub(crate) fn file_looked_up(&self, is_hit: bool) {
+        let counter = if is_hit {
+            &self.file_cache_hits
+        } else {
+            &self.file_cache_misses
+        };
+        counter.add(1);
+    }
+
     pub(super) fn add_series_to(&self, index: usize, counts: &mut RouteCounts) {
         let route = &self.series[index];
         for (sum, counter) in counts.statuses.iter_mut().zip(&route.statuses) {
@@ -230,6 +264,37 @@ impl LaneMetrics {
     pub(super) fn num_access_log_dropped(&self) -> u64 {
         self.access_log_dropped.get()
     }
+
+    pub(super) fn num_file_responses(&self) -> u64 {
+        self.file_responses.get()
+    }
+
+    pub(super) fn num_sendfiles(&self) -> u64 {
+        self.sendfiles.get()
+    }
+
+    pub(super) fn num_file_cache_hits(&self) -> u64 {
+        self.file_cache_hits.get()
+    }
+
+    pub(super) fn num_file_cache_misses(&self) -> u64 {
+        self.file_cache_misses.get()
+    }
+}
+
+thread_local! {
+    /// The counters that this thread may change.
+    static CURRENT: RefCell<Option<Arc<LaneMetrics>>> = const { RefCell::new(None) };
+}
+
+/// Makes this thread the writer of `metrics`.
+pub(crate) fn enter_lane(metrics: &Arc<LaneMetrics>) {
+    CURRENT.set(Some(Arc::clone(metrics)));
+}
+
+/// Counts where only the thread says which lane it is; nothing off a lane.
+pub(crate) fn count_on_lane(count: impl FnOnce(&LaneMetrics)) {
+    CURRENT.with_borrow(|metrics| metrics.as_deref().map_or((), count));
 }
 
 /// Where the counters of one route are.

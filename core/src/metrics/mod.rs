@@ -19,7 +19,7 @@ use self::lane::{METHODS, RouteCounts, RouteSlot, STATUS_CODES};
 use self::process::Process;
 use crate::limits::Reject;
 
-pub(crate) use self::lane::{LaneMetrics, Protocol};
+pub(crate) use self::lane::{LaneMetrics, Protocol, count_on_lane, enter_lane};
 
 /// Route label of requests that matched none.
 const UNMATCHED: &str = "unmatched";
@@ -93,6 +93,7 @@ impl Metrics {
         self.render_requests(&mut text);
         self.render_connections(&mut text);
         self.render_failures(&mut text);
+        self.render_files(&mut text);
         text.gauge("justapi_lanes", "Serving threads.", self.lanes.len());
         text.family(
             "justapi_build_info",
@@ -201,6 +202,29 @@ impl Metrics {
             "justapi_access_log_dropped_total",
             "Access log lines that were lost.",
             self.sum(LaneMetrics::num_access_log_dropped),
+        );
+    }
+
+    fn render_files(&self, text: &mut Exposition) {
+        text.counter(
+            "justapi_file_responses_total",
+            "Answers whose body is an open file.",
+            self.sum(LaneMetrics::num_file_responses),
+        );
+        text.counter(
+            "justapi_sendfile_total",
+            "File bodies that were sent without a copy.",
+            self.sum(LaneMetrics::num_sendfiles),
+        );
+        text.counter(
+            "justapi_file_cache_hits_total",
+            "Static files found in a lane's cache and still current.",
+            self.sum(LaneMetrics::num_file_cache_hits),
+        );
+        text.counter(
+            "justapi_file_cache_misses_total",
+            "Static files looked for on disk.",
+            self.sum(LaneMetrics::num_file_cache_misses),
         );
     }
 

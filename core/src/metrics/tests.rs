@@ -230,6 +230,29 @@ fn two_lanes_sum() {
 }
 
 #[test]
+fn files_are_counted_by_the_way_they_take() {
+    let metrics = two_lanes();
+    for index in 0..2 {
+        let lane = metrics.lane(index);
+        lane.file_response();
+        lane.sendfile_completed();
+        enter_lane(&lane);
+        for is_hit in [true, true, false] {
+            count_on_lane(|lane| lane.file_looked_up(is_hit));
+        }
+    }
+    let parsed = parse(&metrics.render());
+    for (name, expected) in [
+        ("justapi_file_responses_total", 2.0),
+        ("justapi_sendfile_total", 2.0),
+        ("justapi_file_cache_hits_total", 4.0),
+        ("justapi_file_cache_misses_total", 2.0),
+    ] {
+        assert_eq!(parsed.value(name, &[]), expected, "{name}");
+    }
+}
+
+#[test]
 fn a_fresh_server_shows_every_reason_at_zero() {
     let parsed = parse(&two_lanes().render());
     for reason in Reject::ALL {

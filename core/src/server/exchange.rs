@@ -372,6 +372,9 @@ impl Record {
         if status == StatusCode::PAYLOAD_TOO_LARGE {
             lane.metrics().rejected(Reject::BodyBytes);
         }
+        if response.body().is_file() && self.method != Method::HEAD {
+            lane.metrics().file_response();
+        }
         let now = Instant::now();
         let length = response.body().size_hint().exact();
         let is_short = length.is_some_and(|length| length <= MAX_SHORT_BODY_BYTES);

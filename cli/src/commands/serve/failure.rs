@@ -32,6 +32,22 @@ pub(super) fn explain(error: &Error, plan: &Plan) -> CliError {
             format!("metrics cannot be on {path}: the application serves {existing}"),
         )
         .with_hint("choose another path with `--metrics`, or an address of its own"),
+        Error::RouteConflict { path, existing, .. } if plan.has_files() => CliError::new(
+            Code::SettingConflict,
+            format!("{path} and {existing} match the same requests, and one is of `server.static`"),
+        )
+        .with_hint("choose another route for the folder, such as `--static /static=DIR`"),
+        Error::RoutePattern { path, reason } if plan.has_files() => CliError::new(
+            Code::SettingConflict,
+            format!("files cannot be served on {path}: {reason}"),
+        )
+        .with_hint("choose a plain route, such as `--static /static=DIR`"),
+        Error::FilesRoot { path, source } => CliError::new(
+            Code::StaticFolder,
+            format!("cannot serve the files of {}", path.display()),
+        )
+        .with_cause(source)
+        .with_hint("`--static ROUTE=DIR` names a folder; check its path and permissions"),
         Error::UnixSocketInUse { path } => unix_in_use(path),
         Error::InheritedListener { fd, source } => CliError::new(
             Code::InheritedListener,

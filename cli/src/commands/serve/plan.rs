@@ -3,13 +3,15 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use justapi_core::{
-    AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, Limits, Listen, MetricsMount,
-    RequestId, Router, SecurityHeaders, Server, TlsFiles, num_inherited,
+    AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, FileCache, Files, Limits, Listen,
+    MetricsMount, RequestId, Router, SecurityHeaders, Server, Symlinks, TlsFiles, num_inherited,
 };
 
 use crate::config::{Config, Origin};
+use crate::demo;
 use crate::error::{CliError, Code, plain};
 use crate::ui::access_writer;
 
@@ -28,6 +30,25 @@ pub(crate) struct Plan {
     has_health: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
+    files: Vec<Mount>,
+    file_options: FileOptions,
+}
+
+/// A folder and the route that its files are served under.
+#[derive(Debug)]
+struct Mount {
+    route: String,
+    folder: PathBuf,
+}
+
+/// What all folders have in common.
+#[derive(Debug)]
+struct FileOptions {
+    index: Option<String>,
+    serves_hidden: bool,
+    symlinks: Symlinks,
+    revalidate: Duration,
+    cache: FileCache,
 }
 
 /// Where to listen.
@@ -77,6 +98,8 @@ impl Plan {
                 _ => None,
             },
             metrics: metrics(config),
+            files: mounts(config),
+            file_options: file_options(config),
         };
         plan.limits
             .check()
@@ -87,14 +110,51 @@ impl Plan {
     /// Reads each file that the server would read.
     ///
     /// # Errors
-    /// [`Code::TlsFile`].
+    /// [`Code::TlsFile`], [`Code::StaticFolder`] and what is wrong with routes.
     pub(crate) fn check_files(&self) -> Result<(), CliError> {
-        match &self.tls {
-            Some(tls) => tls
-                .check()
-                .map_err(|error| super::failure::explain(&error, self)),
-            None => Ok(()),
+        let tls = self.tls.as_ref().map_or(Ok(()), TlsFiles::check);
+        tls.and_then(|()| self.router().map(drop))
+            .map_err(|error| super::failure::explain(&error, self))
+    }
+
+    /// The routes of the demo and of the folders; a folder on `/` is alone.
+    ///
+    /// # Errors
+    /// A folder that cannot be served, or a route that another one has.
+    pub(super) fn router(&self) -> Result<Router, Error> {
+        let router = if self.has_demo() {
+            demo::router()?
+        } else {
+            Router::new()
+        };
+        let options = &self.file_options;
+        self.files.iter().try_fold(router, |router, mount| {
+            let files = Files::new(&mount.folder)?
+                .index(options.index.as_deref())
+                .hidden(options.serves_hidden)
+                .symlinks(options.symlinks)
+                .revalidate(options.revalidate)
+                .cache(options.cache);
+            router.files(&mount.route, files)
+        })
+    }
+
+    /// Whether folders are served.
+    pub(super) fn has_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// What is served, in a word or two.
+    pub(super) fn served(&self) -> &'static str {
+        match (self.has_demo(), self.has_files()) {
+            (true, false) => "demo",
+            (true, true) => "demo, files",
+            (false, _) => "files",
         }
+    }
+
+    fn has_demo(&self) -> bool {
+        self.files.iter().all(|mount| mount.route != "/")
     }
 
     /// Turns host names into addresses.
@@ -319,6 +379,40 @@ fn metrics(config: &Config) -> Metrics {
         .value("metrics.path")
         .text()
         .map_or(Metrics::Off, |path| Metrics::Path(path.to_owned()))
+}
+
+fn mounts(config: &Config) -> Vec<Mount> {
+    let list = config.value("server.static").list();
+    list.iter()
+        .filter_map(|mount| mount.split_once('='))
+        .map(|(route, folder)| Mount {
+            route: route.to_owned(),
+            folder: folder.into(),
+        })
+        .collect()
+}
+
+fn file_options(config: &Config) -> FileOptions {
+    FileOptions {
+        index: config.value("server.static_index").text().map(Into::into),
+        serves_hidden: config.value("server.static_hidden").is_on(),
+        symlinks: match config.value("server.static_symlinks").text() {
+            Some("refuse") => Symlinks::Refuse,
+            Some("anywhere") => Symlinks::Anywhere,
+            _ => Symlinks::Within,
+        },
+        revalidate: config
+            .value("server.static_revalidate")
+            .time()
+            .unwrap_or(Files::REVALIDATE),
+        cache: FileCache {
+            max_bytes: config
+                .value("server.static_cache")
+                .number()
+                .map_or(FileCache::DEFAULT.max_bytes, |bytes| bytes as usize),
+            ..FileCache::DEFAULT
+        },
+    }
 }
 
 /// Settings that do not work together: a usage error when a flag is at fault.

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::future::{Future as _, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -147,10 +147,6 @@ impl Body {
 
     /// The range of a file, to be sent without a copy; the body itself when it
     /// is something else.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the seam for a codec that sends files itself")
-    )]
     pub(crate) fn into_file(self) -> Result<FileSpan, Self> {
         match self.0 {
             Kind::File(span) => Ok(span),

@@ -40,13 +40,13 @@ impl FileSpan {
     }
 
     /// The file, the offset of the next byte, and how many bytes are left.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the seam for a codec that sends files itself")
-    )]
-    pub(crate) fn into_parts(self) -> (Arc<File>, u64, u64) {
-        let remaining = self.remaining();
-        (self.file, self.range.start, remaining)
+    pub(crate) fn position(&self) -> (&Arc<File>, u64, u64) {
+        (&self.file, self.range.start, self.remaining())
+    }
+
+    /// Notes that `length` bytes have been sent.
+    pub(crate) fn advance(&mut self, length: u64) {
+        self.range.start = self.range.end.min(self.range.start + length);
     }
 
     /// Reads the next piece at its position; `None` at the end.
@@ -149,8 +149,12 @@ mod tests {
         (&*shared).seek(io::SeekFrom::Start(7)).unwrap();
         let body = Body::file(Arc::clone(&shared), 2..6);
         assert_eq!(body.size_hint().exact(), Some(4));
-        let (_, offset, length) = body.into_file().unwrap().into_parts();
-        assert_eq!((offset, length), (2, 4));
+        let mut span = body.into_file().unwrap();
+        assert_eq!((span.position().1, span.remaining()), (2, 4));
+        span.advance(3);
+        assert_eq!((span.position().1, span.remaining()), (5, 1));
+        span.advance(3);
+        assert_eq!(span.remaining(), 0);
         assert_eq!(read(FileSpan::new(shared, 2..6)).unwrap(), b"2345");
     }
 }

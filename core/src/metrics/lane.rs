@@ -204,10 +204,6 @@ impl LaneMetrics {
     }
 
     /// A file body has left without a copy.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "counted by a codec that sends files itself")
-    )]
     pub(crate) fn sendfile_completed(&self) {
         self.sendfiles.add(1);
     }

@@ -3,15 +3,18 @@
 //! Guarantee: an HTTP/2 stream leaves a time when its peer last took data and
 //! since when it takes none.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use hyper::rt::ReadBufCursor;
+use rustix::fs::sendfile;
+use rustix::net::SendFlags;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -24,6 +27,31 @@ const H2_CONTROL_BYTES: usize = 64;
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Makes closing drop what the peer has not taken, instead of keeping it.
     fn discard_unsent(&self);
+
+    /// Whether [`Transport::poll_send_file`] can work.
+    fn sends_files(&self) -> bool {
+        false
+    }
+
+    /// Writes `bytes`, which a file follows at once.
+    fn poll_write_before_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
+    }
+
+    /// Sends bytes of a file without copying them; 0 when the file has ended.
+    fn poll_send_file(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _file: &File,
+        _offset: u64,
+        _length: usize,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 }
 
 impl Transport for TcpStream {
@@ -31,10 +59,90 @@ impl Transport for TcpStream {
         // Without it the kernel would go on sending in vain: not worth failing.
         drop(SockRef::from(self).set_linger(Some(Duration::ZERO)));
     }
+
+    fn sends_files(&self) -> bool {
+        true
+    }
+
+    fn poll_write_before_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let stream = &*self;
+        poll_io(
+            |cx| stream.poll_write_ready(cx),
+            // So that head and file share their first packet.
+            || {
+                let send =
+                    || rustix::net::send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL);
+                stream.try_io(Interest::WRITABLE, || Ok(send()?))
+            },
+            cx,
+        )
+    }
+
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = &*self;
+        poll_io(
+            |cx| stream.poll_write_ready(cx),
+            || {
+                stream.try_io(Interest::WRITABLE, || {
+                    Ok(sendfile(stream, file, Some(&mut offset.clone()), length)?)
+                })
+            },
+            cx,
+        )
+    }
 }
 
 impl Transport for UnixStream {
     fn discard_unsent(&self) {}
+
+    fn sends_files(&self) -> bool {
+        true
+    }
+
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = &*self;
+        poll_io(
+            |cx| stream.poll_write_ready(cx),
+            || {
+                stream.try_io(Interest::WRITABLE, || {
+                    Ok(sendfile(stream, file, Some(&mut offset.clone()), length)?)
+                })
+            },
+            cx,
+        )
+    }
+}
+
+/// Tries `operation` whenever the socket may be ready, until it is.
+fn poll_io<T>(
+    mut poll_ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+    mut operation: impl FnMut() -> io::Result<T>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<T>> {
+    loop {
+        ready!(poll_ready(cx))?;
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return Poll::Ready(result),
+        }
+    }
 }
 
 impl<S: Transport> Transport for TlsStream<S> {

@@ -17,7 +17,8 @@ mod peer;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use http::{Method, Version};
@@ -32,9 +33,14 @@ use super::stream::Transport;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::feed::Feeder;
+use crate::files::FileSpan;
 use crate::gate::{Gate, GateLimits, Refusal};
 use crate::head::Head;
 use crate::limits::Reject;
+
+/// Bytes of a file that are sent at once, so that other connections get their
+/// turn.
+const MAX_SENDFILE_BYTES: u64 = 1024 * 1024;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -85,6 +91,8 @@ enum Work {
     Handler(Exchange),
     /// Its head is written or in the output, its body follows.
     Body(Body, Framing),
+    /// As [`Work::Body`], with a file that is sent without a copy.
+    File(FileSpan),
     /// All of it is written or in the output.
     Sent,
     /// It has broken off in its body.
@@ -284,7 +292,7 @@ impl<S: Transport> Http1<S> {
                         return Poll::Ready(Err(End::Broken));
                     }
                     Work::Failed(_) => return Poll::Ready(Err(End::Complete)),
-                    Work::Handler(_) | Work::Body(..) => {}
+                    Work::Handler(_) | Work::Body(..) | Work::File(_) => {}
                 }
             }
             match self.poll_peer(cx) {
@@ -321,6 +329,10 @@ impl<S: Transport> Http1<S> {
                 self.output.push(bytes, b"");
                 Work::Sent
             }
+            Err(body) if self.transport.sends_files() => match body.into_file() {
+                Ok(span) => Work::File(span),
+                Err(body) => Work::Body(body, framing),
+            },
             Err(body) => Work::Body(body, framing),
         };
     }
@@ -359,20 +371,54 @@ impl<S: Transport> Http1<S> {
                     Poll::Ready(Some(Err(_))) => current.work = Work::Failed(*framing),
                 }
             }
+            let is_before_file = matches!(current.work, Work::File(_));
             if self.output.is_empty() {
+                if is_before_file {
+                    ready!(self.poll_send_file(cx))?;
+                    continue;
+                }
                 if is_waiting {
                     return Poll::Pending;
                 }
                 return Poll::Ready(Ok(()));
             }
+            let (transport, connection) = (&mut self.transport, &*self.connection);
             match self
                 .output
-                .poll_write(&mut self.transport, &self.connection, cx)
+                .poll_write(is_before_file, transport, connection, cx)
             {
                 Poll::Ready(Ok(())) => self.connection.lane.output.set(self.output.release()),
                 other => return other,
             }
         }
+    }
+
+    /// Sends the file that is the response body.
+    fn poll_send_file(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let current = self.current.as_mut().expect("a request is being answered");
+        let Work::File(span) = &mut current.work else {
+            return Poll::Ready(Ok(()));
+        };
+        let (file, offset, remaining) = span.position();
+        if remaining == 0 {
+            self.connection.lane.metrics().sendfile_completed();
+            current.work = Work::Sent;
+            return Poll::Ready(Ok(()));
+        }
+        let length = remaining.min(MAX_SENDFILE_BYTES) as usize;
+        let result = self.transport.poll_send_file(cx, file, offset, length);
+        self.connection.note_write(&result);
+        match ready!(result) {
+            // The file has become shorter than its announced length.
+            Ok(0) => current.work = Work::Failed(Framing::Length(remaining)),
+            Ok(length) => span.advance(length as u64),
+            Err(error) if is_unsupported(&error) => {
+                let body = Body::file(Arc::clone(file), offset..offset + remaining);
+                current.work = Work::Body(body, Framing::Length(remaining));
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Ends an exchange whose answer is written.
@@ -405,6 +451,14 @@ impl<S: Transport> Http1<S> {
             self.connection.wait_for(waiting, now);
         }
     }
+}
+
+/// Whether the file's file system has no way to send without a copy.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)
+    )
 }
 
 /// A request that is about to begin.

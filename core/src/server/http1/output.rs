@@ -76,16 +76,19 @@ impl Output {
         buffer
     }
 
-    /// Writes everything.
+    /// Writes everything; `is_before_file` when a file follows at once.
     pub(super) fn poll_write<S: Transport>(
         &mut self,
+        is_before_file: bool,
         transport: &mut S,
         connection: &Connection,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let rest = &self.buffer[self.num_written..];
-            let result = if self.large.is_empty() && self.suffix.is_empty() {
+            let result = if is_before_file {
+                transport.poll_write_before_file(cx, rest)
+            } else if self.large.is_empty() && self.suffix.is_empty() {
                 Pin::new(&mut *transport).poll_write(cx, rest)
             } else {
                 let pieces = [rest, &self.large, self.suffix].map(IoSlice::new);

@@ -17,6 +17,7 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod sse;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::error::{BodyError, Error};
@@ -33,8 +34,12 @@ pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};
 pub use crate::server::{
-    Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
+    Bound, BoundAddress, Drain, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
+};
+pub use crate::sse::{
+    EncodedEvent, Event, EventBroadcast, EventDecoder, EventError, EventSender, EventTooLarge, Lag,
+    MAX_RECEIVED_EVENT_BYTES, ReceivedEvent, SendEventError, Sse,
 };
 
 pub use bytes::Bytes;

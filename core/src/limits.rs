@@ -52,6 +52,14 @@ pub const H2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 pub const H2_MAX_PENDING_RESETS: usize = 20;
 /// Streams that we reset for the peer's errors (CVE-2025-8671); h2's 1024.
 pub const H2_MAX_LOCAL_RESETS: usize = 1024;
+/// Events that wait for one client of an event stream before its producer
+/// waits: a minute of one event a second.
+pub const SSE_QUEUE_EVENTS: usize = 64;
+/// Longest silence of an event stream; the specification suggests about 15 s
+/// (WHATWG HTML §9.2.7).
+pub const SSE_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Wait of an event for room in its client's queue; as for any write.
+pub const SSE_LAG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bounds of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +100,12 @@ pub struct Limits {
     pub h2_max_pending_resets: usize,
     /// See [`H2_MAX_LOCAL_RESETS`].
     pub h2_max_local_resets: usize,
+    /// See [`SSE_QUEUE_EVENTS`].
+    pub sse_queue_events: usize,
+    /// See [`SSE_KEEP_ALIVE`]; `None` sends no comments.
+    pub sse_keep_alive: Option<Duration>,
+    /// See [`SSE_LAG_TIMEOUT`].
+    pub sse_lag_timeout: Duration,
 }
 
 impl Limits {
@@ -115,6 +129,9 @@ impl Limits {
         h2_connection_window_bytes: H2_CONNECTION_WINDOW_BYTES,
         h2_max_pending_resets: H2_MAX_PENDING_RESETS,
         h2_max_local_resets: H2_MAX_LOCAL_RESETS,
+        sse_queue_events: SSE_QUEUE_EVENTS,
+        sse_keep_alive: Some(SSE_KEEP_ALIVE),
+        sse_lag_timeout: SSE_LAG_TIMEOUT,
     };
 }
 
@@ -183,11 +200,13 @@ pub enum Reject {
     H2Protocol,
     /// Expectation other than `100-continue`.
     Expectation,
+    /// [`SSE_LAG_TIMEOUT`], or a client that fell out of a broadcast.
+    SseLag,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -203,6 +222,7 @@ impl Reject {
         Self::MaxConnections,
         Self::H2Protocol,
         Self::Expectation,
+        Self::SseLag,
     ];
 
     /// Value of the `reason` label.
@@ -223,6 +243,7 @@ impl Reject {
             Self::MaxConnections => "max_connections",
             Self::H2Protocol => "h2_protocol",
             Self::Expectation => "expectation",
+            Self::SseLag => "sse_lag",
         }
     }
 }

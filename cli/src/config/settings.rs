@@ -513,6 +513,27 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "h2-max-local-resets",
         "HTTP/2 streams that the server resets for the client's errors"
     ),
+    limit!(
+        sse_queue_events,
+        count,
+        "server.limits.sse_queue",
+        "sse-queue",
+        "Events that may wait for one client of an event stream"
+    ),
+    limit!(
+        sse_keep_alive,
+        time_or_off,
+        "server.limits.sse_keep_alive",
+        "sse-keep-alive",
+        "Silence of an event stream before a comment is sent"
+    ),
+    limit!(
+        sse_lag_timeout,
+        time,
+        "server.limits.sse_lag",
+        "sse-lag",
+        "Wait of an event for a slow client before that is cut off"
+    ),
 ];
 
 impl Setting {

@@ -8,6 +8,7 @@ mod codes;
 mod commands;
 mod config;
 mod demo;
+mod demo_events;
 mod descriptors;
 mod error;
 mod help;

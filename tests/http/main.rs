@@ -16,4 +16,5 @@ mod keepalive;
 mod limits;
 mod metrics;
 mod sockets;
+mod sse;
 mod tls;

@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod demo;
 mod demo_events;
+mod demo_form;
 mod descriptors;
 mod error;
 mod help;

@@ -5,6 +5,7 @@
 
 mod body;
 mod error;
+mod forms;
 mod gate;
 mod handler;
 mod header_map_pool;
@@ -20,7 +21,8 @@ mod server;
 mod sse;
 
 pub use crate::body::{Body, BodySender};
-pub use crate::error::{BodyError, Error};
+pub use crate::error::{BodyError, Error, FormError};
+pub use crate::forms::{Form, FormLimits, Multipart, Part};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};

@@ -7,6 +7,7 @@ mod support;
 
 mod drain;
 mod faults;
+mod forms;
 mod framing;
 mod host_target;
 mod http2;

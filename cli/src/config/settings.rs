@@ -534,6 +534,34 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "sse-lag",
         "Wait of an event for a slow client before that is cut off"
     ),
+    limit!(
+        max_form_fields,
+        count,
+        "server.limits.form_fields",
+        "limit-form-fields",
+        "Fields or parts of a form"
+    ),
+    limit!(
+        max_form_field_bytes,
+        bytes,
+        "server.limits.form_field",
+        "limit-form-field",
+        "Size of the name or the value of a form field"
+    ),
+    limit!(
+        max_form_file_bytes,
+        long_bytes,
+        "server.limits.form_file",
+        "limit-form-file",
+        "Size of a file in a form, within that of the body"
+    ),
+    limit!(
+        max_form_header_bytes,
+        bytes,
+        "server.limits.form_header",
+        "limit-form-header",
+        "Size of the header lines of a part of a form"
+    ),
 ];
 
 impl Setting {

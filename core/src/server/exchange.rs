@@ -371,7 +371,9 @@ impl Record {
             cors.apply(self.origin.as_ref(), response.headers_mut());
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE {
-            lane.metrics().rejected(Reject::BodyBytes);
+            let reject = response.extensions().get::<Reject>();
+            lane.metrics()
+                .rejected(reject.copied().unwrap_or(Reject::BodyBytes));
         }
         let now = Instant::now();
         let length = response.body().size_hint().exact();

@@ -12,6 +12,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::Value;
 
+use crate::{demo_events, demo_form};
+
 /// The page on `/`; it loads nothing from anywhere else.
 const PAGE: &str = include_str!("demo.html");
 
@@ -30,6 +32,11 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
         .get("/", inline(|_: Request| page()))?
         .get("/hello", inline(|_: Request| hello()))?
         .post("/echo", echo)?
+        .get(
+            "/events",
+            inline(|request: Request| demo_events::events(&request)),
+        )?
+        .post("/form", demo_form::form)?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
 }

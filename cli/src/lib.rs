@@ -8,6 +8,8 @@ mod codes;
 mod commands;
 mod config;
 mod demo;
+mod demo_events;
+mod demo_form;
 mod descriptors;
 mod error;
 mod help;

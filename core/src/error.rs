@@ -1,8 +1,10 @@
 //! Everything that can fail in this crate, one enum for set-up and running,
-//! one for bodies, because a caller answers those two differently.
+//! one for bodies and one for forms, because a caller answers those differently.
 
 use std::io;
 use std::path::PathBuf;
+
+use crate::limits::Reject;
 
 /// Failures of set-up: registering routes, binding, loading TLS, starting.
 #[derive(Debug, thiserror::Error)]
@@ -145,4 +147,41 @@ impl BodyError {
             source: io::ErrorKind::UnexpectedEof.into(),
         }
     }
+}
+
+/// Why a form could not be read; it converts into the answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormError {
+    /// The body has another media type: 415.
+    #[error("body is not {expected}")]
+    ContentType {
+        /// Media type that was expected.
+        expected: &'static str,
+    },
+    /// The form or its boundary does not follow the grammar: 400.
+    #[error("malformed form: {reason}")]
+    Malformed {
+        /// Rule that it breaks.
+        reason: &'static str,
+    },
+    /// The fields are not those that were asked for: 400.
+    #[error("unexpected form fields: {source}")]
+    Fields {
+        /// Field and reason.
+        source: serde_urlencoded::de::Error,
+    },
+    /// A limit other than that of the whole body: 413.
+    #[error("form exceeds {name} of {limit}")]
+    Limit {
+        /// Reason under which it is counted.
+        reject: Reject,
+        /// Name of the setting.
+        name: &'static str,
+        /// Its value.
+        limit: u64,
+    },
+    /// The body could not be read to its end.
+    #[error(transparent)]
+    Body(#[from] BodyError),
 }

@@ -7,6 +7,7 @@ mod body;
 mod error;
 mod feed;
 mod files;
+mod forms;
 mod gate;
 mod handler;
 mod head;
@@ -20,10 +21,12 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod sse;
 
 pub use crate::body::{Body, BodySender};
-pub use crate::error::{BodyError, Error};
+pub use crate::error::{BodyError, Error, FormError};
 pub use crate::files::{FileCache, Files, Symlinks};
+pub use crate::forms::{Form, FormLimits, Multipart, Part};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};
@@ -37,8 +40,12 @@ pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};
 pub use crate::server::{
-    Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
+    Bound, BoundAddress, Drain, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
+};
+pub use crate::sse::{
+    EncodedEvent, Event, EventBroadcast, EventDecoder, EventError, EventSender, EventTooLarge, Lag,
+    MAX_RECEIVED_EVENT_BYTES, ReceivedEvent, SendEventError, Sse,
 };
 
 pub use bytes::Bytes;

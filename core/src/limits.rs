@@ -52,6 +52,23 @@ pub const H2_CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 pub const H2_MAX_PENDING_RESETS: usize = 20;
 /// Streams that we reset for the peer's errors (CVE-2025-8671); h2's 1024.
 pub const H2_MAX_LOCAL_RESETS: usize = 1024;
+/// Events that wait for one client of an event stream before its producer
+/// waits: a minute of one event a second.
+pub const SSE_QUEUE_EVENTS: usize = 64;
+/// Longest silence of an event stream; the specification suggests about 15 s
+/// (WHATWG HTML §9.2.7).
+pub const SSE_KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Wait of an event for room in its client's queue; as for any write.
+pub const SSE_LAG_TIMEOUT: Duration = Duration::from_secs(30);
+/// Fields of a form, or parts of a multipart one; Starlette's and PHP's 1,000.
+pub const MAX_FORM_FIELDS: usize = 1000;
+/// Name or value of a form field, which is held in memory; Starlette's 1 MiB.
+pub const MAX_FORM_FIELD_BYTES: usize = 1024 * 1024;
+/// File in a form: it is streamed, so this guards what a handler stores of a
+/// route whose body limit was raised.
+pub const MAX_FORM_FILE_BYTES: u64 = 1024 * 1024 * 1024;
+/// Header lines of one part of a form, as a request line; they name a file.
+pub const MAX_FORM_HEADER_BYTES: usize = 8 * 1024;
 
 /// Bounds of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +109,20 @@ pub struct Limits {
     pub h2_max_pending_resets: usize,
     /// See [`H2_MAX_LOCAL_RESETS`].
     pub h2_max_local_resets: usize,
+    /// See [`SSE_QUEUE_EVENTS`].
+    pub sse_queue_events: usize,
+    /// See [`SSE_KEEP_ALIVE`]; `None` sends no comments.
+    pub sse_keep_alive: Option<Duration>,
+    /// See [`SSE_LAG_TIMEOUT`].
+    pub sse_lag_timeout: Duration,
+    /// See [`MAX_FORM_FIELDS`].
+    pub max_form_fields: usize,
+    /// See [`MAX_FORM_FIELD_BYTES`].
+    pub max_form_field_bytes: usize,
+    /// See [`MAX_FORM_FILE_BYTES`].
+    pub max_form_file_bytes: u64,
+    /// See [`MAX_FORM_HEADER_BYTES`].
+    pub max_form_header_bytes: usize,
 }
 
 impl Limits {
@@ -115,6 +146,13 @@ impl Limits {
         h2_connection_window_bytes: H2_CONNECTION_WINDOW_BYTES,
         h2_max_pending_resets: H2_MAX_PENDING_RESETS,
         h2_max_local_resets: H2_MAX_LOCAL_RESETS,
+        sse_queue_events: SSE_QUEUE_EVENTS,
+        sse_keep_alive: Some(SSE_KEEP_ALIVE),
+        sse_lag_timeout: SSE_LAG_TIMEOUT,
+        max_form_fields: MAX_FORM_FIELDS,
+        max_form_field_bytes: MAX_FORM_FIELD_BYTES,
+        max_form_file_bytes: MAX_FORM_FILE_BYTES,
+        max_form_header_bytes: MAX_FORM_HEADER_BYTES,
     };
 }
 
@@ -183,11 +221,21 @@ pub enum Reject {
     H2Protocol,
     /// Expectation other than `100-continue`.
     Expectation,
+    /// [`SSE_LAG_TIMEOUT`], or a client that fell out of a broadcast.
+    SseLag,
+    /// [`MAX_FORM_FIELDS`].
+    FormFields,
+    /// [`MAX_FORM_FIELD_BYTES`].
+    FormFieldBytes,
+    /// [`MAX_FORM_FILE_BYTES`].
+    FormFileBytes,
+    /// [`MAX_FORM_HEADER_BYTES`].
+    FormHeaderBytes,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -203,6 +251,11 @@ impl Reject {
         Self::MaxConnections,
         Self::H2Protocol,
         Self::Expectation,
+        Self::SseLag,
+        Self::FormFields,
+        Self::FormFieldBytes,
+        Self::FormFileBytes,
+        Self::FormHeaderBytes,
     ];
 
     /// Value of the `reason` label.
@@ -223,6 +276,11 @@ impl Reject {
             Self::MaxConnections => "max_connections",
             Self::H2Protocol => "h2_protocol",
             Self::Expectation => "expectation",
+            Self::SseLag => "sse_lag",
+            Self::FormFields => "form_fields",
+            Self::FormFieldBytes => "form_field",
+            Self::FormFileBytes => "form_file",
+            Self::FormHeaderBytes => "form_header",
         }
     }
 }

@@ -110,6 +110,11 @@ impl Response {
     }
 
     /// Typed values that middleware attached.
+    pub fn extensions(&self) -> &Extensions {
+        self.0.extensions()
+    }
+
+    /// Typed values, to attach.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
         self.0.extensions_mut()
     }

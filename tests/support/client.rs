@@ -193,21 +193,28 @@ impl<S: Read + Write> Client<S> {
 
     fn read_chunks(&mut self) -> Result<Vec<u8>, ReadError> {
         let mut body = Vec::new();
-        loop {
-            let line = self.read_until(b"\r\n", "chunk size")?;
-            let text = String::from_utf8_lossy(&line);
-            let digits = text.trim_end().split(';').next().unwrap_or_default();
-            let size = usize::from_str_radix(digits, 16)
-                .map_err(|_| ReadError::Malformed("chunk size", show(&line)))?;
-            if size == 0 {
-                while self.read_until(b"\r\n", "trailer")?.len() > 2 {}
-                return Ok(body);
-            }
-            body.extend(self.take(size)?);
-            if self.take(2)? != b"\r\n" {
-                return Err(ReadError::Malformed("chunk end", show(&body)));
-            }
+        while let Some(chunk) = self.read_chunk()? {
+            body.extend(chunk);
         }
+        Ok(body)
+    }
+
+    /// Reads the next chunk of a body whose head has been read; none at its end.
+    pub(crate) fn read_chunk(&mut self) -> Result<Option<Vec<u8>>, ReadError> {
+        let line = self.read_until(b"\r\n", "chunk size")?;
+        let text = String::from_utf8_lossy(&line);
+        let digits = text.trim_end().split(';').next().unwrap_or_default();
+        let size = usize::from_str_radix(digits, 16)
+            .map_err(|_| ReadError::Malformed("chunk size", show(&line)))?;
+        if size == 0 {
+            while self.read_until(b"\r\n", "trailer")?.len() > 2 {}
+            return Ok(None);
+        }
+        let chunk = self.take(size)?;
+        if self.take(2)? != b"\r\n" {
+            return Err(ReadError::Malformed("chunk end", show(&chunk)));
+        }
+        Ok(Some(chunk))
     }
 
     fn read_until(&mut self, end: &[u8], what: &'static str) -> Result<Vec<u8>, ReadError> {

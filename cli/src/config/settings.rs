@@ -579,6 +579,55 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "h2-max-local-resets",
         "HTTP/2 streams that the server resets for the client's errors"
     ),
+    limit!(
+        sse_queue_events,
+        count,
+        "server.limits.sse_queue",
+        "sse-queue",
+        "Events that may wait for one client of an event stream"
+    ),
+    limit!(
+        sse_keep_alive,
+        time_or_off,
+        "server.limits.sse_keep_alive",
+        "sse-keep-alive",
+        "Silence of an event stream before a comment is sent"
+    ),
+    limit!(
+        sse_lag_timeout,
+        time,
+        "server.limits.sse_lag",
+        "sse-lag",
+        "Wait of an event for a slow client before that is cut off"
+    ),
+    limit!(
+        max_form_fields,
+        count,
+        "server.limits.form_fields",
+        "limit-form-fields",
+        "Fields or parts of a form"
+    ),
+    limit!(
+        max_form_field_bytes,
+        bytes,
+        "server.limits.form_field",
+        "limit-form-field",
+        "Size of the name or the value of a form field"
+    ),
+    limit!(
+        max_form_file_bytes,
+        long_bytes,
+        "server.limits.form_file",
+        "limit-form-file",
+        "Size of a file in a form, within that of the body"
+    ),
+    limit!(
+        max_form_header_bytes,
+        bytes,
+        "server.limits.form_header",
+        "limit-form-header",
+        "Size of the header lines of a part of a form"
+    ),
 ];
 
 impl Setting {

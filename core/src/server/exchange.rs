@@ -370,7 +370,9 @@ impl Record {
         let lane = &*self.connection.lane;
         let status = response.status();
         if status == StatusCode::PAYLOAD_TOO_LARGE {
-            lane.metrics().rejected(Reject::BodyBytes);
+            let reject = response.extensions().get::<Reject>();
+            lane.metrics()
+                .rejected(reject.copied().unwrap_or(Reject::BodyBytes));
         }
         if response.body().is_file() && self.method != Method::HEAD {
             lane.metrics().file_response();

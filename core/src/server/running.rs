@@ -32,6 +32,7 @@ use tokio::sync::watch;
 
 use super::lane::{App, Lane, Listener};
 use super::listener::{Bound as BoundSockets, BoundAddress, LaneListener};
+use super::scope;
 use crate::error::Error;
 use crate::health::HealthState;
 
@@ -427,6 +428,7 @@ fn run_lane(
         .enable_io()
         .enable_time()
         .build_local(LocalOptions::default())?;
+    let _scope = scope::enter(&setup.app, setup.index, setup.phase.clone());
     runtime.block_on(async {
         let listeners = setup
             .sockets

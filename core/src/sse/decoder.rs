@@ -1,0 +1,203 @@
+//! Reads an event stream as a browser does (WHATWG HTML §9.2.6).
+//!
+//! Guarantees: the events do not depend on where the bytes were split, and no
+//! more than the limit is kept of an event that does not end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Bytes of one event that a decoder keeps: more than a server should send,
+/// and little enough for each of many streams.
+pub const MAX_RECEIVED_EVENT_BYTES: usize = 1024 * 1024;
+
+/// UTF-8 byte order mark, which a stream may begin with.
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// An event as a client sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceivedEvent {
+    /// Type of the event; `message` when the server gave none.
+    pub name: String,
+    /// Lines of data, joined by LF.
+    pub data: String,
+    /// The last id that the server has set, perhaps with an earlier event.
+    pub last_event_id: String,
+}
+
+/// An event is larger than the decoder may keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event exceeds {limit} bytes")]
+#[non_exhaustive]
+pub struct EventTooLarge {
+    /// Limit in bytes.
+    pub limit: usize,
+}
+
+/// Reads events from bytes as they come.
+///
+/// ```
+/// use justapi_core::EventDecoder;
+///
+/// let mut decoder = EventDecoder::new();
+/// decoder.feed(b"data: a\nda")?;
+/// assert_eq!(decoder.next_event(), None);
+/// decoder.feed(b"ta: b\n\n")?;
+/// assert_eq!(decoder.next_event().expect("an event").data, "a\nb");
+/// # Ok::<(), justapi_core::EventTooLarge>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct EventDecoder {
+    limit: usize,
+    /// Bytes of a line whose end has not come.
+    line: Vec<u8>,
+    data: String,
+    name: String,
+    id: String,
+    last_event_id: String,
+    retry: Option<Duration>,
+    events: VecDeque<ReceivedEvent>,
+    /// Whether the last byte was a CR, so that an LF belongs to it.
+    after_cr: bool,
+    /// Whether no line has ended yet, so that a mark may begin the stream.
+    at_start: bool,
+}
+
+impl EventDecoder {
+    /// A decoder of a stream that begins, with
+    /// [`MAX_RECEIVED_EVENT_BYTES`] for each event.
+    pub const fn new() -> Self {
+        Self::with_limit(MAX_RECEIVED_EVENT_BYTES)
+    }
+
+    /// A decoder that keeps at most `limit` bytes of an event.
+    pub const fn with_limit(limit: usize) -> Self {
+        Self {
+            limit,
+            line: Vec::new(),
+            data: String::new(),
+            name: String::new(),
+            id: String::new(),
+            last_event_id: String::new(),
+            retry: None,
+            events: VecDeque::new(),
+            after_cr: false,
+            at_start: true,
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    ///
+    /// # Errors
+    /// [`EventTooLarge`] when an event exceeds the limit. The events before it
+    /// can still be taken; the rest of the stream has no meaning.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), EventTooLarge> {
+        while let Some(first) = bytes.first() {
+            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let end = memchr::memchr2(b'\r', b'\n', bytes);
+            let part = &bytes[..end.unwrap_or(bytes.len())];
+            let kept = self.line.len() + part.len() + self.data.len() + self.name.len();
+            if kept > self.limit {
+                return Err(EventTooLarge { limit: self.limit });
+            }
+            let Some(end) = end else {
+                self.line.extend_from_slice(part);
+                return Ok(());
+            };
+            if self.line.is_empty() {
+                self.take_line(part);
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(part);
+                self.take_line(&line);
+                line.clear();
+                self.line = line;
+            }
+            self.after_cr = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+        }
+        Ok(())
+    }
+
+    /// Takes the next complete event.
+    ///
+    /// An event that has no blank line behind it is none, also at the end of
+    /// the stream.
+    pub fn next_event(&mut self) -> Option<ReceivedEvent> {
+        self.events.pop_front()
+    }
+
+    /// Id to send as `Last-Event-ID` when reconnecting; empty for none.
+    pub fn last_event_id(&self) -> &str {
+        &self.last_event_id
+    }
+
+    /// How long the server wants a client to wait before it reconnects.
+    pub const fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    fn take_line(&mut self, mut line: &[u8]) {
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix(MARK).unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &line[line.len()..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                self.data.push_str(&String::from_utf8_lossy(value));
+                self.data.push('\n');
+            }
+            b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
+            b"id" if !value.contains(&0) => self.id = String::from_utf8_lossy(value).into_owned(),
+            b"retry" => {
+                if let Some(milliseconds) = digits(value) {
+                    self.retry = Some(Duration::from_millis(milliseconds));
+                }
+            }
+            // Comments begin with a colon: their field is empty.
+            _ => {}
+        }
+    }
+
+    fn dispatch(&mut self) {
+        self.last_event_id.clone_from(&self.id);
+        let name = std::mem::take(&mut self.name);
+        if self.data.pop().is_none() {
+            return;
+        }
+        let is_default = name.is_empty();
+        self.events.push_back(ReceivedEvent {
+            name: if is_default {
+                "message".to_owned()
+            } else {
+                name
+            },
+            data: std::mem::take(&mut self.data),
+            last_event_id: self.last_event_id.clone(),
+        });
+    }
+}
+
+impl Default for EventDecoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Value of ASCII digits alone; one too large is none.
+fn digits(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}

@@ -4,6 +4,7 @@
 //! handler and writes. See `ARCHITECTURE.md` for the life of a request.
 
 mod body;
+mod cookie;
 mod error;
 mod gate;
 mod handler;
@@ -17,16 +18,18 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod session;
 
 pub use crate::body::{Body, BodySender};
-pub use crate::error::{BodyError, Error};
+pub use crate::error::{BodyError, Error, SessionError};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};
 pub use crate::metrics::{Metrics, RouteLabel};
 pub use crate::middleware::{
-    AccessLog, AccessLogFormat, Cors, CorsConfig, Middleware, MiddlewareFuture, Next, RequestId,
-    SecurityHeaders,
+    AccessLog, AccessLogFormat, Cors, CorsConfig, Forwarded, ForwardedHeader, HostPattern,
+    HttpsRedirect, Middleware, MiddlewareFuture, Next, OtlpEndpoint, Rate, RateLimit,
+    RateLimitConfig, RequestId, SecurityHeaders, Trace, TraceContext, TrustedHosts, TrustedPeer,
 };
 pub use crate::problem::Problem;
 pub use crate::request::{PathParams, Peer, Request};
@@ -36,6 +39,7 @@ pub use crate::server::{
     Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
 };
+pub use crate::session::{Session, Sessions};
 
 pub use bytes::Bytes;
 pub use http::header::{self, HeaderMap, HeaderName, HeaderValue};

@@ -183,11 +183,15 @@ pub enum Reject {
     H2Protocol,
     /// Expectation other than `100-continue`.
     Expectation,
+    /// Host that the server does not answer for.
+    Host,
+    /// Client that sends more than its rate.
+    RateLimit,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -203,6 +207,8 @@ impl Reject {
         Self::MaxConnections,
         Self::H2Protocol,
         Self::Expectation,
+        Self::Host,
+        Self::RateLimit,
     ];
 
     /// Value of the `reason` label.
@@ -223,6 +229,8 @@ impl Reject {
             Self::MaxConnections => "max_connections",
             Self::H2Protocol => "h2_protocol",
             Self::Expectation => "expectation",
+            Self::Host => "host",
+            Self::RateLimit => "rate_limit",
         }
     }
 }

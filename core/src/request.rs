@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::header_map_pool;
-use crate::middleware::Id;
+use crate::middleware::{Arrival, Id};
 
 /// A request on its way to a handler.
 #[derive(Debug)]
@@ -27,6 +27,7 @@ pub struct Request {
     params: PathParams,
     peer: Peer,
     id: Option<Id>,
+    arrival: Arrival,
 }
 
 impl Request {
@@ -46,7 +47,17 @@ impl Request {
             params: PathParams::default(),
             peer,
             id,
+            arrival: Arrival::default(),
         }
+    }
+
+    pub(crate) fn with_arrival(mut self, arrival: Arrival) -> Self {
+        self.arrival = arrival;
+        self
+    }
+
+    pub(crate) const fn arrival(&self) -> &Arrival {
+        &self.arrival
     }
 
     /// Method.

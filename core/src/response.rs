@@ -10,7 +10,7 @@ use http::{Extensions, StatusCode};
 use serde::Serialize;
 
 use crate::body::Body;
-use crate::error::BodyError;
+use crate::error::{BodyError, SessionError};
 use crate::header_map_pool;
 use crate::problem::Problem;
 
@@ -227,5 +227,11 @@ impl IntoResponse for BodyError {
             response.extensions_mut().insert(IncompleteBody);
         }
         response
+    }
+}
+
+impl IntoResponse for SessionError {
+    fn into_response(self) -> Response {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response()
     }
 }

@@ -42,7 +42,9 @@ impl SecurityHeaders {
         Self::default()
     }
 
-    /// Adds `Strict-Transport-Security`; only for servers reached over TLS.
+    /// Adds `Strict-Transport-Security` to answers that go out over HTTPS.
+    ///
+    /// Never over plain HTTP (RFC 6797 §7.2).
     #[must_use]
     pub fn with_strict_transport_security(
         self,
@@ -77,10 +79,13 @@ impl SecurityHeaders {
         self
     }
 
-    /// Adds what `headers` lacks.
-    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+    /// Adds what `headers` lacks; `is_secure` says whether the client used HTTPS.
+    pub(crate) fn apply(&self, headers: &mut HeaderMap, is_secure: bool) {
         headers.reserve(self.set.len());
         for (name, value) in &self.set {
+            if !is_secure && name == STRICT_TRANSPORT_SECURITY {
+                continue;
+            }
             if let Entry::Vacant(entry) = headers.entry(name) {
                 entry.insert(value.clone());
             }
@@ -107,7 +112,7 @@ mod tests {
 
     fn check(set: &SecurityHeaders, expected: &[(&str, &str)]) {
         let mut headers = HeaderMap::new();
-        set.apply(&mut headers);
+        set.apply(&mut headers, true);
         let found: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
@@ -134,7 +139,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             SecurityHeaders::new()
                 .with_strict_transport_security(year, include_subdomains)
-                .apply(&mut headers);
+                .apply(&mut headers, true);
             headers[STRICT_TRANSPORT_SECURITY]
                 .to_str()
                 .unwrap()
@@ -145,10 +150,20 @@ mod tests {
     }
 
     #[test]
+    fn transport_security_is_never_sent_in_clear() {
+        let mut headers = HeaderMap::new();
+        SecurityHeaders::new()
+            .with_strict_transport_security(Duration::from_hours(1), false)
+            .apply(&mut headers, false);
+        assert_eq!(headers.len(), DEFAULT.len());
+        assert!(!headers.contains_key(STRICT_TRANSPORT_SECURITY));
+    }
+
+    #[test]
     fn a_header_of_the_handler_is_kept() {
         let mut headers = HeaderMap::new();
         headers.append(X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"));
-        SecurityHeaders::new().apply(&mut headers);
+        SecurityHeaders::new().apply(&mut headers, false);
         let values: Vec<_> = headers.get_all(X_FRAME_OPTIONS).iter().collect();
         assert_eq!(values, ["SAMEORIGIN"]);
         assert_eq!(headers.len(), DEFAULT.len());

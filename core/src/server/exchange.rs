@@ -31,7 +31,7 @@ use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
-use crate::middleware::{Entry, Id, Next, RequestId};
+use crate::middleware::{Arrival, Entry, Id, Next, RequestId, TraceContext};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -64,7 +64,14 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
     }
     let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
     let body = Body::incoming(incoming, app.limits.max_body_bytes, stall);
-    let request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
+    let mut request = Request::from_parts(head, body, connection.peer, record.request_id.clone())
+        .with_arrival(record.arrival.clone());
+    if let Some(mut response) = app.builtins.admit(&mut request) {
+        if let Some(reason) = response.extensions_mut().remove::<Reject>() {
+            connection.lane.metrics().rejected(reason);
+        }
+        return Exchange::ready(&mut record, response);
+    }
     let work = if app.middleware.is_empty() {
         let mut slot = SlotGuard::take(connection);
         let called = catch_unwind(AssertUnwindSafe(|| {
@@ -308,6 +315,7 @@ struct Record {
     route: Cell<RouteId>,
     request_id: Option<Id>,
     origin: Option<HeaderValue>,
+    arrival: Arrival,
     log: Option<Box<LogFields>>,
     finished: bool,
 }
@@ -342,6 +350,7 @@ impl Record {
                 .cors
                 .as_ref()
                 .and_then(|_| head.headers.get(ORIGIN).cloned()),
+            arrival: Arrival::of(builtins, head, connection.peer, connection.is_tls),
             log: builtins.access_log.as_ref().map(|_| {
                 Box::new(LogFields {
                     time: SystemTime::now(),
@@ -365,7 +374,7 @@ impl Record {
             RequestId::apply(id, response.headers_mut());
         }
         if let Some(security) = &builtins.security_headers {
-            security.apply(response.headers_mut());
+            security.apply(response.headers_mut(), self.arrival.is_secure());
         }
         if let Some(cors) = &builtins.cors {
             cors.apply(self.origin.as_ref(), response.headers_mut());
@@ -382,10 +391,18 @@ impl Record {
         lane.metrics()
             .request_finished(route, &self.method, status, duration);
         self.finished = true;
+        let pattern = lane.app.pattern(route);
+        builtins.complete(
+            &self.arrival,
+            &self.method,
+            pattern,
+            duration,
+            &mut response,
+        );
         if let (Some(log), Some(fields)) = (&builtins.access_log, &self.log) {
             let lost = log.record(&Entry {
                 time: fields.time,
-                peer: self.connection.peer,
+                peer: self.arrival.client_of(self.connection.peer),
                 method: &self.method,
                 path: fields.uri.path(),
                 query: fields.uri.query(),
@@ -393,8 +410,9 @@ impl Record {
                 status,
                 bytes: length,
                 duration,
-                route: lane.app.pattern(route),
+                route: pattern,
                 request_id: RequestId::of(response.headers()),
+                trace_id: self.arrival.trace().map(TraceContext::trace_id),
                 user_agent: fields.user_agent.as_ref(),
                 referer: fields.referer.as_ref(),
             });

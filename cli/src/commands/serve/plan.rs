@@ -6,9 +6,10 @@ use std::thread;
 
 use justapi_core::{
     AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, Limits, Listen, MetricsMount,
-    RequestId, Router, SecurityHeaders, Server, TlsFiles, num_inherited,
+    RequestId, Router, Server, TlsFiles, num_inherited,
 };
 
+use super::guards::Guards;
 use crate::config::{Config, Origin};
 use crate::error::{CliError, Code, plain};
 use crate::ui::access_writer;
@@ -23,11 +24,11 @@ pub(crate) struct Plan {
     backlog: u32,
     tls: Option<TlsFiles>,
     cors: Vec<String>,
-    has_security_headers: bool,
     has_request_id: bool,
     has_health: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
+    guards: Guards,
 }
 
 /// Where to listen.
@@ -68,7 +69,6 @@ impl Plan {
                 .map_or(1024, |backlog| backlog as u32),
             tls: tls(config)?,
             cors: cors(config)?,
-            has_security_headers: config.value("server.security_headers").is_on(),
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
             access_log: match config.value("log.access").text() {
@@ -77,6 +77,7 @@ impl Plan {
                 _ => None,
             },
             metrics: metrics(config),
+            guards: Guards::new(config)?,
         };
         plan.limits
             .check()
@@ -89,12 +90,9 @@ impl Plan {
     /// # Errors
     /// [`Code::TlsFile`].
     pub(crate) fn check_files(&self) -> Result<(), CliError> {
-        match &self.tls {
-            Some(tls) => tls
-                .check()
-                .map_err(|error| super::failure::explain(&error, self)),
-            None => Ok(()),
-        }
+        let tls = self.tls.as_ref().map_or(Ok(()), TlsFiles::check);
+        tls.and_then(|()| self.guards.check_files())
+            .map_err(|error| super::failure::explain(&error, self))
     }
 
     /// Turns host names into addresses.
@@ -120,6 +118,7 @@ impl Plan {
                 Metrics::Path(path) => MetricsMount::Path(path.clone()),
                 Metrics::Address(address) => MetricsMount::Address(*address),
             });
+        server = self.guards.apply(server, &listens)?;
         for listen in listens {
             server = server.listen(listen);
         }
@@ -132,9 +131,6 @@ impl Plan {
                 ..CorsConfig::default()
             };
             server = server.cors(Cors::new(cors)?);
-        }
-        if self.has_security_headers {
-            server = server.security_headers(SecurityHeaders::default());
         }
         if self.has_request_id {
             server = server.request_id(RequestId::default());
@@ -322,7 +318,7 @@ fn metrics(config: &Config) -> Metrics {
 }
 
 /// Settings that do not work together: a usage error when a flag is at fault.
-fn conflict(config: &Config, key: &str, message: String) -> CliError {
+pub(super) fn conflict(config: &Config, key: &str, message: String) -> CliError {
     let origin = config.origin(key);
     let code = match origin {
         Origin::Flag(_) => Code::FlagConflict,

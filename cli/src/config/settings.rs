@@ -288,6 +288,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.trusted_hosts",
+        flag: Some("trusted-host"),
+        kind: Kind::Hosts,
+        value_name: "HOST",
+        default: || Value::List(vec!["auto".to_owned()]),
+        help: "Host to answer for; auto is this machine's on loopback, * is any; repeatable",
+        ..BASE
+    },
+    Setting {
         key: "server.tls.cert",
         flag: Some("tls-cert"),
         kind: Kind::Path,
@@ -313,16 +322,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
         group: Group::Tls,
         is_rare: true,
         help: "Authorities (PEM) that must have signed the client's certificate",
-        ..BASE
-    },
-    Setting {
-        key: "server.trusted_hosts",
-        flag: Some("trusted-host"),
-        kind: Kind::Hosts,
-        value_name: "HOST",
-        default: || Value::List(vec!["auto".to_owned()]),
-        group: Group::Clients,
-        help: "Host to answer for; auto is this machine's on loopback, * is any; repeatable",
         ..BASE
     },
     Setting {

@@ -326,15 +326,14 @@ mod tests {
             }
         }
 
-        /// Nobody who is remembered is refused for another's sake, and the
-        /// number of clients stays bounded.
+        /// A flood of addresses costs no more than its memory, and a client
+        /// that is new is never refused for others' sake.
         #[test]
         fn a_flood_of_clients_is_bounded_and_harms_nobody(
             keys in prop::collection::vec(0..1000_u128, 1..300),
         ) {
             let limiter = Limiter::new(SECOND, 2, 2, 8);
             for (now, key) in keys.into_iter().enumerate() {
-                // The first two requests of a client pass whatever others do.
                 let fresh = 1_000_000 + key * 1000 + now as u128;
                 prop_assert_eq!(limiter.take(fresh, fresh as u64, now as u64), None);
                 limiter.take(key, key as u64, now as u64);

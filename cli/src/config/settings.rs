@@ -293,7 +293,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Hosts,
         value_name: "HOST",
         default: || Value::List(vec!["auto".to_owned()]),
-        help: "Host to answer for; auto is this machine's on loopback, * is any; repeatable",
+        help: "Host to answer for; auto is this machine's on loopback, * any",
         ..BASE
     },
     Setting {

@@ -186,7 +186,20 @@ impl Builtins {
             sessions.apply(response, arrival.is_secure());
         }
         if let Some(trace) = &self.trace {
-            trace.finish(arrival, method, route, response.status(), duration);
+            trace.finish(arrival, method, route, Some(response.status()), duration);
+        }
+    }
+
+    /// Ends the span of a request whose client has left.
+    pub(crate) fn abandon(
+        &self,
+        arrival: &Arrival,
+        method: &Method,
+        route: Option<&str>,
+        duration: Duration,
+    ) {
+        if let Some(trace) = &self.trace {
+            trace.finish(arrival, method, route, None, duration);
         }
     }
 

@@ -88,7 +88,8 @@ pub(super) struct Span {
     pub(super) facts: Arc<Facts>,
     pub(super) method: Method,
     pub(super) route: Option<Box<str>>,
-    pub(super) status: StatusCode,
+    /// `None` when the client left before its answer.
+    pub(super) status: Option<StatusCode>,
     pub(super) duration: Duration,
 }
 
@@ -318,7 +319,7 @@ impl Span {
             nanos(details.time + self.duration).into(),
         );
         set("attributes", self.attributes(details, method).into());
-        if self.status.is_server_error() {
+        if self.status.is_some_and(|status| status.is_server_error()) {
             // STATUS_CODE_ERROR
             set("status", json!({"code": 2}));
         }
@@ -326,7 +327,6 @@ impl Span {
     }
 
     fn attributes(&self, details: &SpanDetails, method: &str) -> Vec<Value> {
-        let status = self.status.as_u16();
         let mut all = vec![
             attribute("http.request.method", method),
             attribute("url.path", &details.path),
@@ -335,8 +335,11 @@ impl Span {
                 if details.is_secure { "https" } else { "http" },
             ),
             attribute("network.protocol.version", version_text(details.version)),
-            json!({"key": "http.response.status_code", "value": {"intValue": status.to_string()}}),
         ];
+        all.extend(self.status.map(|status| {
+            let value = json!({"intValue": status.as_str()});
+            json!({"key": "http.response.status_code", "value": value})
+        }));
         let mut add = |key, value: Option<&str>| {
             all.extend(value.map(|value| attribute(key, value)));
         };
@@ -351,9 +354,14 @@ impl Span {
             "user_agent.original",
             agent.and_then(|agent| agent.to_str().ok()),
         );
-        if self.status.is_server_error() {
-            add("error.type", Some(self.status.as_str()));
-        }
+        add(
+            "error.type",
+            match &self.status {
+                None => Some("client_left"),
+                Some(status) if status.is_server_error() => Some(status.as_str()),
+                Some(_) => None,
+            },
+        );
         all
     }
 }

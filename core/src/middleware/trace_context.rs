@@ -321,12 +321,14 @@ impl Trace {
     }
 
     /// Ends the span of a request; never waits.
+    ///
+    /// Without a status the client has left before its answer.
     pub(super) fn finish(
         &self,
         arrival: &Arrival,
         method: &Method,
         route: Option<&str>,
-        status: StatusCode,
+        status: Option<StatusCode>,
         duration: Duration,
     ) {
         let Some(exporter) = &self.exporter else {

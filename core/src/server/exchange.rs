@@ -462,7 +462,13 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.finished {
-            self.connection.lane.metrics().request_abandoned();
+            let lane = &*self.connection.lane;
+            lane.metrics().request_abandoned();
+            let pattern = lane.app.pattern(self.route.get());
+            let duration = self.started.elapsed();
+            lane.app
+                .builtins
+                .abandon(&self.arrival, &self.method, pattern, duration);
         }
     }
 }

@@ -191,29 +191,6 @@ fn a_server_error_is_an_error_of_its_span() {
 }
 
 #[test]
-fn a_client_that_leaves_ends_its_span_without_a_status() {
-    let collector = Collector::start(&[200]);
-    let server = collector.serve(&[]);
-    let mut client = server.connect();
-    client.send("POST /anything HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n[");
-    let in_flight = "\njustapi_requests_in_flight 2\n";
-    eventually(SOON, in_flight, || {
-        server
-            .get("/metrics")
-            .text()
-            .contains(in_flight)
-            .then_some(())
-    });
-    client.reset();
-    let left = |span: &Value| span["name"] == "POST /anything";
-    let span = eventually(SOON, "its span", || {
-        collector.next().1.into_iter().find(left)
-    });
-    assert_eq!(attribute(&span, "http.response.status_code"), Value::Null);
-    assert_eq!(attribute(&span, "error.type"), "client_left");
-}
-
-#[test]
 fn the_callers_decision_holds_and_new_traces_follow_the_share() {
     let collector = Collector::start(&[200]);
     let server = collector.serve(&["--trace-sample-percent", "0"]);

@@ -190,7 +190,7 @@ impl Builtins {
         }
     }
 
-    /// Ends the span of a request whose client has left.
+    /// Ends the span of a request that gets no answer.
     pub(crate) fn abandon(
         &self,
         arrival: &Arrival,

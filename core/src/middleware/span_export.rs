@@ -88,7 +88,7 @@ pub(super) struct Span {
     pub(super) facts: Arc<Facts>,
     pub(super) method: Method,
     pub(super) route: Option<Box<str>>,
-    /// `None` when the client left before its answer.
+    /// `None` when there was no answer: the client left, or the server ended.
     pub(super) status: Option<StatusCode>,
     pub(super) duration: Duration,
 }
@@ -357,7 +357,7 @@ impl Span {
         add(
             "error.type",
             match &self.status {
-                None => Some("client_left"),
+                None => Some("abandoned"),
                 Some(status) if status.is_server_error() => Some(status.as_str()),
                 Some(_) => None,
             },

@@ -322,7 +322,7 @@ impl Trace {
 
     /// Ends the span of a request; never waits.
     ///
-    /// Without a status the client has left before its answer.
+    /// Without a status there was no answer.
     pub(super) fn finish(
         &self,
         arrival: &Arrival,

@@ -4,9 +4,11 @@
 //! Guarantee: nothing is precomputed; each answer is made of its request, so
 //! that a measurement of it measures the work.
 
+use std::net::IpAddr;
+
 use justapi_core::{
     BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response, RouteOptions,
-    Router, header, inline,
+    Router, SessionError, TraceContext, header, inline,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -37,6 +39,10 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
             inline(|request: Request| demo_events::events(&request)),
         )?
         .post("/form", demo_form::form)?
+        .get("/client", inline(|request: Request| client(&request)))?
+        .get("/session", inline(|request: Request| session(&request)))?
+        .post("/session", inline(|request: Request| visit(&request)))?
+        .delete("/session", inline(|_: Request| leave()))?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
 }
@@ -52,6 +58,51 @@ fn hello() -> Json<Hello> {
 
 fn page() -> Response {
     Response::html(PAGE).with_header(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)
+}
+
+/// Who asks, for `/client`.
+#[derive(Serialize)]
+struct Caller<'a> {
+    client: Option<IpAddr>,
+    scheme: &'a str,
+    host: Option<&'a str>,
+    trace_id: Option<&'a str>,
+    span_id: Option<&'a str>,
+    parent_id: Option<&'a str>,
+}
+
+fn client(request: &Request) -> Response {
+    let trace = request.trace();
+    Response::json(&Caller {
+        client: request.client(),
+        scheme: request.scheme(),
+        host: request.host(),
+        trace_id: trace.map(TraceContext::trace_id),
+        span_id: trace.map(TraceContext::span_id),
+        parent_id: trace.and_then(TraceContext::parent_id),
+    })
+}
+
+/// What the visitor's session holds, for `/session`.
+#[derive(Serialize)]
+struct Visits {
+    visits: u64,
+}
+
+fn session(request: &Request) -> Json<Visits> {
+    let visits = request.session().get("visits").unwrap_or(0);
+    Json(Visits { visits })
+}
+
+fn visit(request: &Request) -> Result<Response, SessionError> {
+    let mut session = request.session();
+    let visits = session.get("visits").unwrap_or(0) + 1;
+    session.insert("visits", visits)?;
+    Ok(Response::json(&Visits { visits }).with_session(session))
+}
+
+fn leave() -> Response {
+    Response::json(&Visits { visits: 0 }).without_session()
 }
 
 async fn echo(request: Request) -> Result<Json<Value>, BodyError> {

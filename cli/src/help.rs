@@ -11,7 +11,8 @@ justapi config show --origin";
 pub(crate) const SERVE: &str = "justapi serve
 justapi serve --port 0 --json
 justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
-justapi serve --uds /run/justapi.sock --static /static=public
+justapi serve --static /static=public
+justapi serve --uds /run/justapi.sock --trusted-proxy unix --rate-limit 100/s
 justapi serve --check --config production.toml";
 
 /// Examples of `justapi bench`.

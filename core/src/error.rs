@@ -1,5 +1,6 @@
 //! Everything that can fail in this crate, one enum for set-up and running,
-//! one for bodies and one for forms, because a caller answers those differently.
+//! one each for bodies, forms and sessions, because a caller answers each in
+//! its own way.
 
 use std::io;
 use std::path::PathBuf;
@@ -184,4 +185,24 @@ pub enum FormError {
     /// The body could not be read to its end.
     #[error(transparent)]
     Body(#[from] BodyError),
+}
+
+/// Why a value could not be put into a session.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The session would not fit its cookie.
+    #[error("session has {num_bytes} bytes, more than {limit}")]
+    TooLarge {
+        /// Bytes of JSON that it would have.
+        num_bytes: usize,
+        /// Most bytes that it may have.
+        limit: usize,
+    },
+    /// The value has no JSON form.
+    #[error("value has no JSON form: {source}")]
+    Value {
+        /// What serde found.
+        source: serde_json::Error,
+    },
 }

@@ -11,6 +11,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{Extensions, Method, Uri, Version};
 use memchr::memchr;
 
@@ -180,6 +181,34 @@ impl Head {
         is_sole.then_some(found)
     }
 
+    /// Whether there is a field of one of these names, without making the
+    /// header map.
+    pub(crate) fn has_any_field(&self, names: &[HeaderName]) -> bool {
+        if self.text.bytes.is_empty() || self.headers.get().is_some() {
+            return self.headers().keys().any(|name| names.contains(name));
+        }
+        self.text.fields().any(|(known, _)| {
+            let known = |name: &HeaderName| known.eq_ignore_ascii_case(name.as_str().as_bytes());
+            names.iter().any(known)
+        })
+    }
+
+    /// Host that the peer asked for, with its port if it named one.
+    ///
+    /// The authority of the target goes before `Host` (RFC 9112 §3.2.2).
+    pub(crate) fn host(&self) -> Option<&str> {
+        if self.text.bytes.is_empty() {
+            let field = self.headers().get(HOST).and_then(|host| host.to_str().ok());
+            return field.or_else(|| self.uri().authority().map(Authority::as_str));
+        }
+        let target = &self.text.bytes[self.text.target.range()];
+        let host = match target {
+            [b'/', ..] | b"*" => self.sole_field(&HOST)?,
+            absolute => &absolute[authority(absolute)],
+        };
+        std::str::from_utf8(host).ok()
+    }
+
     pub(crate) const fn extensions(&self) -> &Extensions {
         &self.extensions
     }
@@ -308,6 +337,7 @@ mod tests {
         assert_eq!((head.path(), head.query()), (path, query), "{target}");
         assert_eq!(head.uri().path(), path, "{target}");
         assert_eq!(head.uri().query(), query, "{target}");
+        assert_eq!(head.host(), Some(host), "{target}");
         assert_eq!(head.headers()[HOST], host, "{target}");
         assert_eq!(head.method().as_str(), method);
     }
@@ -335,6 +365,7 @@ mod tests {
         assert_eq!(head.sole_field(&b), Some(&b"c:d"[..]));
         assert_eq!(head.sole_field(&a), None);
         assert_eq!(head.sole_field(&HOST), None);
+        assert!(head.has_any_field(&[HOST, a.clone()]) && !head.has_any_field(&[HOST]));
         let values: Vec<_> = head.headers().get_all(&a).iter().collect();
         assert_eq!(values, ["1 2", ""]);
         assert_eq!(head.sole_field(&b), Some(&b"c:d"[..]));

@@ -4,6 +4,7 @@
 //! handler and writes. See `ARCHITECTURE.md` for the life of a request.
 
 mod body;
+mod cookie;
 mod error;
 mod feed;
 mod files;
@@ -21,10 +22,11 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod session;
 mod sse;
 
 pub use crate::body::{Body, BodySender};
-pub use crate::error::{BodyError, Error, FormError};
+pub use crate::error::{BodyError, Error, FormError, SessionError};
 pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::forms::{Form, FormLimits, Multipart, Part};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
@@ -32,8 +34,9 @@ pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};
 pub use crate::metrics::{Metrics, RouteLabel};
 pub use crate::middleware::{
-    AccessLog, AccessLogFormat, Cors, CorsConfig, Middleware, MiddlewareFuture, Next, RequestId,
-    SecurityHeaders,
+    AccessLog, AccessLogFormat, Cors, CorsConfig, Forwarded, ForwardedHeader, HostPattern,
+    HttpsRedirect, Middleware, MiddlewareFuture, Next, OtlpEndpoint, Rate, RateLimit,
+    RateLimitConfig, RequestId, SecurityHeaders, Trace, TraceContext, TrustedHosts, TrustedPeer,
 };
 pub use crate::problem::Problem;
 pub use crate::request::{PathParams, Peer, Request};
@@ -43,6 +46,7 @@ pub use crate::server::{
     Bound, BoundAddress, Drain, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
 };
+pub use crate::session::{Session, Sessions};
 pub use crate::sse::{
     EncodedEvent, Event, EventBroadcast, EventDecoder, EventError, EventSender, EventTooLarge, Lag,
     MAX_RECEIVED_EVENT_BYTES, ReceivedEvent, SendEventError, Sse,

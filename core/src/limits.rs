@@ -231,11 +231,15 @@ pub enum Reject {
     FormFileBytes,
     /// [`MAX_FORM_HEADER_BYTES`].
     FormHeaderBytes,
+    /// Host that the server does not answer for.
+    Host,
+    /// Client that sends more than its rate.
+    RateLimit,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -256,6 +260,8 @@ impl Reject {
         Self::FormFieldBytes,
         Self::FormFileBytes,
         Self::FormHeaderBytes,
+        Self::Host,
+        Self::RateLimit,
     ];
 
     /// Value of the `reason` label.
@@ -281,6 +287,8 @@ impl Reject {
             Self::FormFieldBytes => "form_field",
             Self::FormFileBytes => "form_file",
             Self::FormHeaderBytes => "form_header",
+            Self::Host => "host",
+            Self::RateLimit => "rate_limit",
         }
     }
 }

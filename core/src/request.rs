@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::head::Head;
-use crate::middleware::Id;
+use crate::middleware::{Arrival, Id};
 
 /// A request on its way to a handler.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct Request {
     params: PathParams,
     peer: Peer,
     id: Option<Id>,
+    arrival: Arrival,
 }
 
 impl Request {
@@ -45,7 +46,21 @@ impl Request {
             params: PathParams::default(),
             peer,
             id,
+            arrival: Arrival::default(),
         }
+    }
+
+    pub(crate) fn with_arrival(mut self, arrival: Arrival) -> Self {
+        self.arrival = arrival;
+        self
+    }
+
+    pub(crate) const fn head(&self) -> &Head {
+        &self.head
+    }
+
+    pub(crate) const fn arrival(&self) -> &Arrival {
+        &self.arrival
     }
 
     /// Method.

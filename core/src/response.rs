@@ -10,7 +10,7 @@ use http::{Extensions, StatusCode};
 use serde::Serialize;
 
 use crate::body::Body;
-use crate::error::BodyError;
+use crate::error::{BodyError, SessionError};
 use crate::header_map_pool;
 use crate::problem::Problem;
 
@@ -218,5 +218,11 @@ impl<T: IntoResponse, E: IntoResponse> IntoResponse for Result<T, E> {
 impl IntoResponse for BodyError {
     fn into_response(self) -> Response {
         Problem::from(&self).into_response()
+    }
+}
+
+impl IntoResponse for SessionError {
+    fn into_response(self) -> Response {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response()
     }
 }

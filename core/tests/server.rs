@@ -2,14 +2,14 @@
 //! our own can provoke.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use justapi_core::{
     Body, BoundAddress, HeaderValue, Limits, Listen, Next, Request, Response, Router, Running,
-    Server, StatusCode, header, inline,
+    Server, StatusCode, Trace, header, inline,
 };
 
 /// Starts a server of `router` on a free port.
@@ -612,4 +612,52 @@ fn a_body_is_echoed_while_it_comes() {
     stream.read_to_end(&mut answer).expect("no reset");
     assert!(answer.ends_with(b"0\r\n\r\n"));
     assert!(running.drain().finished);
+}
+
+#[test]
+fn a_request_that_is_given_up_ends_its_span_without_a_status() {
+    let collector = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let endpoint = format!("http://{}", collector.local_addr().expect("bound"));
+    let exported = std::thread::spawn(move || take_export(&collector));
+    let trace = Trace::new()
+        .export(endpoint.parse().expect("a URL"), "test")
+        .expect("a thread");
+    let started = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::clone(&started);
+    let wait = move |_: Request| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Response>()
+    };
+    let router = Router::new().get("/wait", wait).expect("a valid pattern");
+    let limits = Limits {
+        grace: Duration::from_millis(50),
+        ..Limits::DEFAULT
+    };
+    let (running, address) = serve(router, |server| server.trace(trace).limits(limits));
+    let mut client = TcpStream::connect(address).expect("a listener");
+    let request = b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.write_all(request).expect("a peer");
+    eventually("the handler waits", || started.load(Ordering::Relaxed) == 1);
+    assert!(!running.drain().finished);
+    eventually("the span is exported", || exported.is_finished());
+    let text = exported.join().expect("an export");
+    assert!(text.contains("\"name\":\"GET /wait\""), "{text}");
+    assert!(text.contains("\"abandoned\""), "{text}");
+    assert!(!text.contains("status_code"), "{text}");
+}
+
+/// Takes one export of spans and says that it was taken.
+fn take_export(collector: &TcpListener) -> String {
+    let (mut export, _) = collector.accept().expect("an export");
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"]}]}]}") {
+        let mut chunk = [0; 4096];
+        let length = export.read(&mut chunk).expect("a peer");
+        assert!(length > 0, "{}", bytes.escape_ascii());
+        bytes.extend_from_slice(&chunk[..length]);
+    }
+    export
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        .expect("a peer");
+    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -157,7 +157,7 @@ impl Served {
     /// Sends a request without a body; status line, headers and body.
     pub(crate) fn get(&self, path: &str) -> String {
         self.send(&format!(
-            "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         ))
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::binary::{Folder, JUSTAPI, Served, body, exchange};
 
-const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+const HELLO: &str = "GET /hello HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
 
 #[test]
 fn starts_on_a_free_port_answers_and_stops() {
@@ -73,7 +73,7 @@ fn the_demo_shows_what_was_received() {
 
     let post = |path: &str, content: &str| {
         served.send(&format!(
-            "POST {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{content}",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{content}",
             content.len()
         ))
     };
@@ -86,7 +86,7 @@ fn the_demo_shows_what_was_received() {
     assert!(refused.contains("application/problem+json"), "{refused}");
 
     let answer = served.send(
-        "PURGE /anything/a%2Fb?q=1 HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
+        "PURGE /anything/a%2Fb?q=1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          x-two: 1\r\nx-two: 2\r\nx-one: a\r\ncontent-length: 3\r\n\r\nabc",
     );
     let received: Value = serde_json::from_str(body(&answer)).unwrap();
@@ -108,7 +108,9 @@ fn header_bytes_that_are_not_text_are_shown() {
     let served = Folder::new().serve("--port 0");
     let mut stream = served.connect();
     stream
-        .write_all(b"GET /anything HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx: \xe9\r\n\r\n")
+        .write_all(
+            b"GET /anything HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: \xe9\r\n\r\n",
+        )
         .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -233,7 +235,7 @@ fn half_sent(served: &Served) -> std::net::TcpStream {
     let mut stream = served.connect();
     stream
         .write_all(
-            b"POST /echo HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n",
+            b"POST /echo HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n",
         )
         .unwrap();
     let mut interim = [0; 25];

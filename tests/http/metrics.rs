@@ -231,6 +231,8 @@ fn all_reasons_are_there_from_the_start() {
         "max_connections",
         "h2_protocol",
         "expectation",
+        "host",
+        "rate_limit",
     ] {
         assert!(rejected(&series, reason).abs() < 0.5, "{reason}");
     }

@@ -172,11 +172,15 @@ impl Log {
     }
 }
 
+/// Most suites send any Host they like; `--trusted-host` overrides it.
+const ANY_HOST: (&str, &str) = ("JUSTAPI_SERVER__TRUSTED_HOSTS", "*");
+
 /// `justapi serve` of the demo routes, without an address.
 pub(crate) fn serve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_justapi"));
     command.arg("serve").stdin(Stdio::null());
     command.env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
+    command.env(ANY_HOST.0, ANY_HOST.1);
     command
 }
 
@@ -189,6 +193,7 @@ pub(crate) fn serve_after(prelude: &str, flags: &[&str]) -> Command {
         .args(flags);
     command.stdin(Stdio::null());
     command.env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
+    command.env(ANY_HOST.0, ANY_HOST.1);
     command
 }
 

@@ -143,9 +143,13 @@ mod tests {
         assert_eq!(
             shown(&[
                 ("JUSTAPI_REQUEST_TIMEOUT_SECS", "5"),
-                ("JUSTAPI_MAX_CONNECTIONS", "7")
+                ("JUSTAPI_MAX_CONNECTIONS", "7"),
+                ("JUSTAPI_ENABLE_TRACE", "1"),
+                ("OTEL_SERVICE_NAME", "shop")
             ]),
             [
+                "trace.enabled true env JUSTAPI_ENABLE_TRACE",
+                "trace.service_name shop env OTEL_SERVICE_NAME",
                 "server.limits.max_connections 7 env JUSTAPI_MAX_CONNECTIONS",
                 "server.limits.timeout_request 5s env JUSTAPI_REQUEST_TIMEOUT_SECS",
             ]

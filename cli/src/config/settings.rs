@@ -59,6 +59,7 @@ impl Alias {
 pub(crate) enum Group {
     Network,
     Tls,
+    Clients,
     Responses,
     Log,
     Limits,
@@ -70,6 +71,7 @@ impl Group {
         match self {
             Self::Network => "Network",
             Self::Tls => "TLS",
+            Self::Clients => "Clients and proxies",
             Self::Responses => "Responses",
             Self::Log => "Logs and metrics",
             Self::Limits => "Limits",
@@ -286,6 +288,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.trusted_hosts",
+        flag: Some("trusted-host"),
+        kind: Kind::Hosts,
+        value_name: "HOST",
+        default: || Value::List(vec!["auto".to_owned()]),
+        help: "Host to answer for; auto is this machine's on loopback, * any",
+        ..BASE
+    },
+    Setting {
         key: "server.tls.cert",
         flag: Some("tls-cert"),
         kind: Kind::Path,
@@ -314,6 +325,118 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.trusted_proxies",
+        flag: Some("trusted-proxy"),
+        kind: Kind::Proxies,
+        value_name: "NETWORK",
+        default: || Value::List(Vec::new()),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Proxy whose word about the client counts: an address, a network or unix; repeatable",
+        ..BASE
+    },
+    Setting {
+        key: "server.forwarded_header",
+        flag: Some("forwarded-header"),
+        kind: Kind::Choice(&["x-forwarded", "forwarded"]),
+        value_name: "HEADER",
+        default: || Value::Text("x-forwarded".to_owned()),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Header that the proxies write: x-forwarded (-For, -Proto, -Host) or forwarded",
+        ..BASE
+    },
+    Setting {
+        key: "server.https_redirect",
+        flag: Some("https-redirect"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Send clients that come by plain HTTP to HTTPS",
+        ..BASE
+    },
+    Setting {
+        key: "server.https_redirect_port",
+        flag: Some("https-redirect-port"),
+        kind: Kind::Number {
+            min: 1,
+            max: 65_535,
+        },
+        value_name: "PORT",
+        default: || Value::Number(443),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Port of HTTPS in those redirects",
+        ..BASE
+    },
+    Setting {
+        key: "server.rate_limit",
+        flag: Some("rate-limit"),
+        kind: Kind::Rate,
+        value_name: "RATE",
+        group: Group::Clients,
+        is_rare: true,
+        help: "Requests of one client over time; more are answered 429",
+        ..BASE
+    },
+    Setting {
+        key: "server.rate_limit_burst",
+        flag: Some("rate-limit-burst"),
+        kind: Kind::Number {
+            min: 1,
+            max: u32::MAX as u64,
+        },
+        value_name: "N",
+        group: Group::Clients,
+        is_rare: true,
+        help: "Requests of one client at once; unset, as many as the rate has",
+        ..BASE
+    },
+    Setting {
+        key: "server.rate_limit_ipv6_prefix",
+        flag: Some("rate-limit-ipv6-prefix"),
+        kind: Kind::Number { min: 1, max: 128 },
+        value_name: "BITS",
+        default: || Value::Number(64),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Bits of an IPv6 address that make one client",
+        ..BASE
+    },
+    Setting {
+        key: "server.session.secret_file",
+        flag: Some("session-secret-file"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Clients,
+        is_rare: true,
+        help: "Secrets of session cookies, one a line, the newest first; switches sessions on",
+        ..BASE
+    },
+    Setting {
+        key: "server.session.cookie",
+        flag: Some("session-cookie"),
+        kind: Kind::Word,
+        value_name: "NAME",
+        default: || Value::Text("session".to_owned()),
+        group: Group::Clients,
+        is_rare: true,
+        help: "Name of the session cookie",
+        ..BASE
+    },
+    Setting {
+        key: "server.session.max_age",
+        flag: Some("session-max-age"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(Duration::from_hours(14 * 24)),
+        group: Group::Clients,
+        is_rare: true,
+        help: "How long a session lives after it was last set",
+        ..BASE
+    },
+    Setting {
         key: "server.cors",
         flag: Some("cors"),
         kind: Kind::Origins,
@@ -330,6 +453,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Switch(false),
         group: Group::Responses,
         help: "Send headers that harden browsers",
+        ..BASE
+    },
+    Setting {
+        key: "server.hsts",
+        flag: Some("hsts"),
+        kind: Kind::TimeOrOff,
+        value_name: "TIME",
+        group: Group::Responses,
+        is_rare: true,
+        help: "How long browsers insist on HTTPS, with the other security headers",
         ..BASE
     },
     Setting {
@@ -436,6 +569,52 @@ pub(crate) static SETTINGS: &[Setting] = &[
         group: Group::Log,
         is_rare: true,
         help: "Form of the server's own messages: text or json",
+        ..BASE
+    },
+    Setting {
+        key: "trace.enabled",
+        flag: Some("trace"),
+        aliases: &[Alias::Same("JUSTAPI_ENABLE_TRACE")],
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Log,
+        is_rare: true,
+        help: "Take part in W3C traces and export their spans",
+        ..BASE
+    },
+    Setting {
+        key: "trace.endpoint",
+        flag: Some("trace-endpoint"),
+        aliases: &[Alias::Same("OTEL_EXPORTER_OTLP_ENDPOINT")],
+        kind: Kind::Endpoint,
+        value_name: "URL",
+        default: || Value::Text("http://127.0.0.1:4318".to_owned()),
+        group: Group::Log,
+        is_rare: true,
+        help: "OpenTelemetry collector (OTLP over HTTP) for spans, or off",
+        ..BASE
+    },
+    Setting {
+        key: "trace.service_name",
+        flag: Some("trace-service-name"),
+        aliases: &[Alias::Same("OTEL_SERVICE_NAME")],
+        kind: Kind::Word,
+        value_name: "NAME",
+        default: || Value::Text("justapi".to_owned()),
+        group: Group::Log,
+        is_rare: true,
+        help: "Name of this service in exported spans",
+        ..BASE
+    },
+    Setting {
+        key: "trace.sample_percent",
+        flag: Some("trace-sample-percent"),
+        kind: Kind::Number { min: 0, max: 100 },
+        value_name: "N",
+        default: || Value::Number(100),
+        group: Group::Log,
+        is_rare: true,
+        help: "How many of 100 traces that begin here are recorded",
         ..BASE
     },
     Setting {

@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use justapi_core::{HostPattern, Rate, TrustedPeer};
 use toml::de::DeValue;
 
 /// What a setting accepts.
@@ -50,6 +51,16 @@ pub(crate) enum Kind {
     FileNameOrOff,
     /// An IP address with a port.
     Address,
+    /// Hosts that the server answers for, `auto` or `*`.
+    Hosts,
+    /// Proxies that are believed.
+    Proxies,
+    /// Requests over time, or `off`, which is unset.
+    Rate,
+    /// A URL that is checked where it is used, or `off`, which is unset.
+    Endpoint,
+    /// A name without white space.
+    Word,
 }
 
 /// A value of some [`Kind`].
@@ -111,7 +122,10 @@ impl Value {
 impl Kind {
     /// Whether a flag of this kind may be repeated, adding up.
     pub(crate) const fn is_list(self) -> bool {
-        matches!(self, Self::Origins | Self::Mounts)
+        matches!(
+            self,
+            Self::Origins | Self::Mounts | Self::Hosts | Self::Proxies
+        )
     }
 
     /// Reads the text of a flag or an environment variable.
@@ -136,7 +150,7 @@ impl Kind {
                     .ok()
                     .and_then(|number| self.read(&number.to_string()))
             }
-            (Self::Origins, DeValue::Array(items)) => items
+            (Self::Origins | Self::Hosts | Self::Proxies, DeValue::Array(items)) => items
                 .iter()
                 .map(|item| item.get_ref().as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
@@ -180,6 +194,11 @@ impl Kind {
             Self::Mounts => "a route and a folder such as /static=public".to_owned(),
             Self::FileNameOrOff => "`off` or a file name such as index.html".to_owned(),
             Self::Address => "an address such as 127.0.0.1:9090".to_owned(),
+            Self::Hosts => "hosts such as example.org or *.example.org, auto, or *".to_owned(),
+            Self::Proxies => "addresses or networks such as 10.0.0.0/8, or unix".to_owned(),
+            Self::Rate => "`off` or a rate such as 100/s, 60/m or 1000/h".to_owned(),
+            Self::Endpoint => "`off` or a URL such as http://127.0.0.1:4318".to_owned(),
+            Self::Word => "a name without white space".to_owned(),
         }
     }
 
@@ -187,9 +206,10 @@ impl Kind {
     pub(crate) fn show(self, value: &Value) -> String {
         match (self, value) {
             (Self::Lanes, Value::Unset) => "auto".to_owned(),
-            (Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff, Value::Unset) => {
-                "off".to_owned()
-            }
+            (
+                Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff | Self::Rate | Self::Endpoint,
+                Value::Unset,
+            ) => "off".to_owned(),
             (_, Value::Unset) => String::new(),
             (_, Value::Text(text)) => text.clone(),
             (Self::Mode, Value::Number(mode)) => format!("{mode:o}"),
@@ -218,7 +238,9 @@ impl Kind {
             Self::Bytes { max } => parse_bytes(text)
                 .filter(|bytes| *bytes <= max)
                 .map(Value::Number),
-            Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff if text == "off" => {
+            Self::TimeOrOff | Self::UrlPath | Self::FileNameOrOff | Self::Rate | Self::Endpoint
+                if text == "off" =>
+            {
                 Some(Value::Unset)
             }
             Self::Time | Self::TimeOrOff => parse_time(text).map(Value::Time),
@@ -228,17 +250,12 @@ impl Kind {
                 _ => None,
             },
             Self::Choice(words) => text_if(words.contains(&text)),
-            Self::Origins => {
-                let origins: Vec<_> = text
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|origin| !origin.is_empty())
-                    .map(str::to_owned)
-                    .collect();
-                origins
-                    .iter()
-                    .all(|origin| is_origin(origin))
-                    .then_some(Value::List(origins))
+            Self::Origins => read_list(text, is_origin),
+            Self::Hosts => read_list(text, is_host_pattern),
+            Self::Proxies => read_list(text, |item| item.parse::<TrustedPeer>().is_ok()),
+            Self::Rate => text_if(text.parse::<Rate>().is_ok()),
+            Self::Endpoint | Self::Word => {
+                text_if(!text.is_empty() && !text.contains(char::is_whitespace))
             }
             Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
             Self::Mounts => split_mounts(text)
@@ -262,7 +279,16 @@ impl Kind {
             Self::Mounts => {
                 "an array of routes and folders such as [\"/static=public\"]".to_owned()
             }
-            Self::Host | Self::Path | Self::UrlPath | Self::FileNameOrOff | Self::Address => {
+            Self::Hosts => "an array of hosts such as [\"example.org\"]".to_owned(),
+            Self::Proxies => "an array of networks such as [\"10.0.0.0/8\"]".to_owned(),
+            Self::Host
+            | Self::Path
+            | Self::UrlPath
+            | Self::FileNameOrOff
+            | Self::Address
+            | Self::Rate
+            | Self::Endpoint
+            | Self::Word => {
                 format!("a string, {}", self.expected())
             }
             Self::Number { .. } | Self::Choice(_) => self.expected(),
@@ -359,6 +385,24 @@ fn is_decimal(text: &str) -> bool {
         && text
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// Reads items with commas between them.
+fn read_list(text: &str, is_item: impl Fn(&str) -> bool) -> Option<Value> {
+    let items: Vec<_> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect();
+    items
+        .iter()
+        .all(|item| is_item(item))
+        .then_some(Value::List(items))
+}
+
+fn is_host_pattern(text: &str) -> bool {
+    text == "*" || text.parse::<HostPattern>().is_ok()
 }
 
 fn is_origin(text: &str) -> bool {
@@ -502,5 +546,27 @@ mod tests {
         }
         check(Kind::Address, "127.0.0.1:9090", Some("127.0.0.1:9090"));
         check(Kind::Address, "9090", None);
+    }
+
+    #[test]
+    fn hosts_proxies_and_rates_are_checked() {
+        check(Kind::Hosts, "auto", Some("auto"));
+        check(
+            Kind::Hosts,
+            "a.example, *.b.example:80",
+            Some("a.example,*.b.example:80"),
+        );
+        check(Kind::Hosts, "*", Some("*"));
+        check(Kind::Hosts, "a b", None);
+        check(Kind::Hosts, "http://a", None);
+        check(Kind::Proxies, "10.0.0.0/8,unix", Some("10.0.0.0/8,unix"));
+        check(Kind::Proxies, "10.0.0.1/8", None);
+        check(Kind::Proxies, "*", None);
+        check(Kind::Rate, "off", Some("off"));
+        check(Kind::Rate, "100/s", Some("100/s"));
+        check(Kind::Rate, "100", None);
+        check(Kind::Endpoint, "off", Some("off"));
+        check(Kind::Endpoint, "http://a:1", Some("http://a:1"));
+        check(Kind::Word, "a b", None);
     }
 }

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, VARY,
 };
 use http::{Method, StatusCode};
 
@@ -23,11 +23,11 @@ use crate::response::{IntoResponse as _, Response};
 
 /// Answers a GET or HEAD request for `resource`.
 pub(super) fn respond(resource: &Resource, request: &Request) -> Response {
-    let headers = request.headers();
     let encoding = if resource.varies {
-        choose(headers.get_all(ACCEPT_ENCODING).iter(), |encoding| {
-            resource.stored[encoding as usize].is_some()
-        })
+        choose(
+            request.headers().get_all(ACCEPT_ENCODING).iter(),
+            |encoding| resource.stored[encoding as usize].is_some(),
+        )
     } else {
         Encoding::Identity
     };
@@ -35,9 +35,10 @@ pub(super) fn respond(resource: &Resource, request: &Request) -> Response {
         resource,
         representation: resource.representation(encoding),
     };
-    if asks_plainly(headers) {
+    if asks_plainly(request) {
         return answer.whole();
     }
+    let headers = request.headers();
     match evaluate(headers, answer.representation.validators()) {
         Outcome::NotModified => answer.not_modified(),
         Outcome::Failed => Problem::new(StatusCode::PRECONDITION_FAILED)
@@ -56,7 +57,7 @@ pub(super) fn respond(resource: &Resource, request: &Request) -> Response {
 }
 
 /// Whether no header asks for anything but the whole, in one pass.
-fn asks_plainly(headers: &HeaderMap) -> bool {
+fn asks_plainly(request: &Request) -> bool {
     // `If-Range` says nothing without `Range`.
     let asking = [
         RANGE,
@@ -65,7 +66,7 @@ fn asks_plainly(headers: &HeaderMap) -> bool {
         IF_MATCH,
         IF_UNMODIFIED_SINCE,
     ];
-    !headers.keys().any(|name| asking.contains(name))
+    !request.head().has_any_field(&asking)
 }
 
 /// A resource, and which of its forms is to be sent.

@@ -11,6 +11,7 @@ mod lane;
 mod process;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::Method;
 
@@ -39,6 +40,8 @@ pub struct Metrics {
     series: Vec<SeriesLabel>,
     lanes: Vec<Arc<LaneMetrics>>,
     process: Process,
+    /// Name, help and value of counters that others keep.
+    extra: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
 }
 
 impl Metrics {
@@ -73,7 +76,16 @@ impl Metrics {
             series,
             lanes,
             process: Process::new(),
+            extra: Vec::new(),
         }
+    }
+
+    /// Renders `counters` too, which others keep.
+    pub(crate) fn add_counters(
+        &mut self,
+        counters: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
+    ) {
+        self.extra.extend(counters);
     }
 
     /// The counters that lane `index` alone may change.
@@ -105,6 +117,9 @@ impl Metrics {
             &[("version", env!("CARGO_PKG_VERSION"))],
             1,
         );
+        for (name, help, value) in &self.extra {
+            text.counter(name, help, value.load(Ordering::Relaxed));
+        }
         self.process.render(&mut text);
         text.into_string()
     }

@@ -5,26 +5,47 @@
 //! middleware cost one boxed future each, and two allocations for the chain.
 
 mod access_log;
+mod arrival;
 mod cors;
+mod forwarded;
+mod https_redirect;
+mod rate_limit;
 mod request_id;
 mod security_headers;
+mod span_export;
+mod trace_context;
+mod trusted_hosts;
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use http::{Method, Uri};
 
 use http::header::{HeaderMap, HeaderValue};
 
 pub use self::access_log::{AccessLog, AccessLogFormat};
+pub(crate) use self::arrival::Arrival;
 pub use self::cors::{Cors, CorsConfig};
+pub use self::forwarded::{Forwarded, ForwardedHeader, TrustedPeer};
+pub use self::https_redirect::HttpsRedirect;
+pub use self::rate_limit::{Rate, RateLimit, RateLimitConfig};
 pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
 pub use self::security_headers::SecurityHeaders;
+pub use self::span_export::OtlpEndpoint;
+pub use self::trace_context::{Trace, TraceContext};
+pub use self::trusted_hosts::{HostPattern, TrustedHosts};
 use crate::handler::FutureSlot;
+use crate::limits::Reject;
 use crate::request::Request;
 use crate::response::Response;
 use crate::router::{RouteId, Router};
+use crate::session::Sessions;
 
 pub(crate) use self::access_log::Entry;
 
@@ -108,6 +129,110 @@ pub(crate) struct Builtins {
     pub(crate) security_headers: Option<SecurityHeaders>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) forwarded: Option<Forwarded>,
+    pub(crate) trusted_hosts: Option<TrustedHosts>,
+    pub(crate) https_redirect: Option<HttpsRedirect>,
+    pub(crate) rate_limit: Option<RateLimit>,
+    pub(crate) sessions: Option<Sessions>,
+    pub(crate) trace: Option<Trace>,
+    /// Paths of the server's own probes: an orchestrator asks for them under
+    /// any host, in clear, and as often as it likes.
+    pub(crate) probe_paths: Vec<&'static str>,
+}
+
+impl Builtins {
+    /// Checks a request before it is routed; its refusal or redirect.
+    ///
+    /// A refusal carries its [`Reject`] as an extension.
+    pub(crate) fn admit(&self, request: &mut Request) -> Option<Response> {
+        let refused = |mut response: Response, reason: Reject| {
+            response.extensions_mut().insert(reason);
+            response
+        };
+        let is_exempt = |uri: &Uri| self.probe_paths.contains(&uri.path());
+        if let Some(hosts) = &self.trusted_hosts
+            && let Some(response) = hosts.check(request)
+            && !is_exempt(request.uri())
+        {
+            return Some(refused(response, Reject::Host));
+        }
+        if let Some(redirect) = &self.https_redirect
+            && let Some(response) = redirect.check(request)
+            && !is_exempt(request.uri())
+        {
+            return Some(response);
+        }
+        if let Some(limit) = &self.rate_limit
+            && !is_exempt(request.uri())
+            && let Some(response) = limit.check(request)
+        {
+            return Some(refused(response, Reject::RateLimit));
+        }
+        if let Some(sessions) = &self.sessions {
+            sessions.open_into(request);
+        }
+        None
+    }
+
+    /// Completes a response: the session's cookie, and the end of the span.
+    pub(crate) fn complete(
+        &self,
+        arrival: &Arrival,
+        method: &Method,
+        route: Option<&str>,
+        duration: Duration,
+        response: &mut Response,
+    ) {
+        if let Some(sessions) = &self.sessions {
+            sessions.apply(response, arrival.is_secure());
+        }
+        if let Some(trace) = &self.trace {
+            trace.finish(arrival, method, route, Some(response.status()), duration);
+        }
+    }
+
+    /// Ends the span of a request that gets no answer.
+    pub(crate) fn abandon(
+        &self,
+        arrival: &Arrival,
+        method: &Method,
+        route: Option<&str>,
+        duration: Duration,
+    ) {
+        if let Some(trace) = &self.trace {
+            trace.finish(arrival, method, route, None, duration);
+        }
+    }
+
+    /// Counters that members keep themselves: name, help and value.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, &'static str, Arc<AtomicU64>)> {
+        let mut counters = Vec::new();
+        if let Some(limit) = &self.rate_limit {
+            counters.push((
+                "justapi_rate_limit_evicted_total",
+                "Clients forgotten before their bucket was full.",
+                Arc::clone(limit.num_evicted()),
+            ));
+        }
+        if let Some([exported, dropped, failed]) = self.trace.as_ref().and_then(Trace::counters) {
+            counters.push((
+                "justapi_spans_exported_total",
+                "Spans that the collector took.",
+                Arc::clone(exported),
+            ));
+            counters.push((
+                "justapi_spans_dropped_total",
+                "Spans that found the export queue full.",
+                Arc::clone(dropped),
+            ));
+            counters.push((
+                "justapi_spans_failed_total",
+                "Spans that the collector did not take.",
+                Arc::clone(failed),
+            ));
+        }
+        counters
+    }
 }
 
 impl Builtins {
@@ -117,7 +242,7 @@ impl Builtins {
             RequestId::apply(id, headers);
         }
         if let Some(security) = &self.security_headers {
-            security.apply(headers);
+            security.apply(headers, decoration.is_secure);
         }
         if let Some(cors) = &self.cors {
             cors.apply(decoration.origin.as_ref(), headers);
@@ -136,7 +261,7 @@ impl Builtins {
             RequestId::write(id, headers, head);
         }
         if let Some(security) = &self.security_headers {
-            security.write(headers, head);
+            security.write(headers, decoration.is_secure, head);
         }
         if let Some(cors) = &self.cors {
             cors.write(decoration.origin.as_ref(), headers, head);
@@ -149,6 +274,8 @@ impl Builtins {
 pub(crate) struct Decoration {
     pub(crate) request_id: Option<Id>,
     pub(crate) origin: Option<HeaderValue>,
+    /// Whether the client speaks HTTPS.
+    pub(crate) is_secure: bool,
 }
 
 impl Decoration {

@@ -39,8 +39,7 @@ impl RequestId {
         {
             return Id::Taken(id);
         }
-        GENERATOR
-            .with_borrow_mut(|generator| generator.get_or_insert_with(Generator::seeded).next_id())
+        Id::Made(hex(random_bits()))
     }
 
     /// Sets `X-Request-Id` of a response, replacing one of the handler.
@@ -98,6 +97,11 @@ thread_local! {
     static GENERATOR: RefCell<Option<Generator>> = const { RefCell::new(None) };
 }
 
+/// 128 bits of this thread's source: for ids, not for secrets.
+pub(super) fn random_bits() -> u128 {
+    GENERATOR.with_borrow_mut(|generator| generator.get_or_insert_with(Generator::seeded).next())
+}
+
 /// One lane's source of ids.
 struct Generator {
     high: fastrand::Rng,
@@ -117,9 +121,8 @@ impl Generator {
         }
     }
 
-    fn next_id(&mut self) -> Id {
-        let bits = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..));
-        Id::Made(hex(bits))
+    fn next(&mut self) -> u128 {
+        u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(..))
     }
 }
 
@@ -135,7 +138,8 @@ static HEX_PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-fn hex(bits: u128) -> [u8; GENERATED_BYTES] {
+/// The 32 digits of a number, in lower case.
+pub(super) fn hex(bits: u128) -> [u8; GENERATED_BYTES] {
     let mut digits = [0; GENERATED_BYTES];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bits.to_be_bytes()) {
         pair.copy_from_slice(&HEX_PAIRS[usize::from(byte)]);

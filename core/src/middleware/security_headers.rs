@@ -18,8 +18,8 @@ use crate::middleware::write_field;
 #[derive(Debug, Clone)]
 pub struct SecurityHeaders {
     set: Vec<(HeaderName, HeaderValue)>,
-    /// The whole set as field lines.
-    lines: Vec<u8>,
+    /// The set as field lines, in clear and over HTTPS.
+    lines: [Vec<u8>; 2],
 }
 
 impl Default for SecurityHeaders {
@@ -44,7 +44,9 @@ impl SecurityHeaders {
         Self::default()
     }
 
-    /// Adds `Strict-Transport-Security`; only for servers reached over TLS.
+    /// Adds `Strict-Transport-Security` to answers that go out over HTTPS.
+    ///
+    /// Never over plain HTTP (RFC 6797 §7.2).
     #[must_use]
     pub fn with_strict_transport_security(
         self,
@@ -79,10 +81,13 @@ impl SecurityHeaders {
         Self::from_set(self.set)
     }
 
-    /// Adds what `headers` lacks.
-    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+    /// Adds what `headers` lacks; `is_secure` says whether the client used HTTPS.
+    pub(crate) fn apply(&self, headers: &mut HeaderMap, is_secure: bool) {
         headers.reserve(self.set.len());
         for (name, value) in &self.set {
+            if !is_secure && !is_for_clear(name) {
+                continue;
+            }
             if let Entry::Vacant(entry) = headers.entry(name) {
                 entry.insert(value.clone());
             }
@@ -90,22 +95,28 @@ impl SecurityHeaders {
     }
 
     /// [`Self::apply`] for a head that is being written.
-    pub(crate) fn write(&self, headers: &HeaderMap, head: &mut Vec<u8>) {
+    pub(crate) fn write(&self, headers: &HeaderMap, is_secure: bool, head: &mut Vec<u8>) {
         let is_set = |name: &HeaderName| headers.keys().any(|known| known == name);
         if !self.set.iter().any(|(name, _)| is_set(name)) {
-            head.extend_from_slice(&self.lines);
+            head.extend_from_slice(&self.lines[usize::from(is_secure)]);
             return;
         }
-        for (name, value) in self.set.iter().filter(|(name, _)| !is_set(name)) {
+        let lacking = self.set.iter().filter(|(name, _)| !is_set(name));
+        for (name, value) in lacking.filter(|(name, _)| is_secure || is_for_clear(name)) {
             write_field(head, name.as_str().as_bytes(), value.as_bytes());
         }
     }
 
     fn from_set(set: Vec<(HeaderName, HeaderValue)>) -> Self {
-        let mut lines = Vec::new();
-        for (name, value) in &set {
-            write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
-        }
+        let lines = [false, true].map(|is_secure| {
+            let mut lines = Vec::new();
+            for (name, value) in &set {
+                if is_secure || is_for_clear(name) {
+                    write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
+                }
+            }
+            lines
+        });
         Self { set, lines }
     }
 
@@ -116,6 +127,11 @@ impl SecurityHeaders {
         }
         Self::from_set(self.set)
     }
+}
+
+/// Whether a header may be sent over plain HTTP (RFC 6797 §7.2).
+fn is_for_clear(name: &HeaderName) -> bool {
+    name != STRICT_TRANSPORT_SECURITY
 }
 
 /// Makes a value whose clones touch no reference count that lanes would share.
@@ -129,7 +145,7 @@ mod tests {
 
     fn check(set: &SecurityHeaders, expected: &[(&str, &str)]) {
         let mut headers = HeaderMap::new();
-        set.apply(&mut headers);
+        set.apply(&mut headers, true);
         let found: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
@@ -156,7 +172,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             SecurityHeaders::new()
                 .with_strict_transport_security(year, include_subdomains)
-                .apply(&mut headers);
+                .apply(&mut headers, true);
             headers[STRICT_TRANSPORT_SECURITY]
                 .to_str()
                 .unwrap()
@@ -167,10 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn transport_security_is_never_sent_in_clear() {
+        let mut headers = HeaderMap::new();
+        SecurityHeaders::new()
+            .with_strict_transport_security(Duration::from_hours(1), false)
+            .apply(&mut headers, false);
+        assert_eq!(headers.len(), DEFAULT.len());
+        assert!(!headers.contains_key(STRICT_TRANSPORT_SECURITY));
+    }
+
+    #[test]
     fn a_header_of_the_handler_is_kept() {
         let mut headers = HeaderMap::new();
         headers.append(X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"));
-        SecurityHeaders::new().apply(&mut headers);
+        SecurityHeaders::new().apply(&mut headers, false);
         let values: Vec<_> = headers.get_all(X_FRAME_OPTIONS).iter().collect();
         assert_eq!(values, ["SAMEORIGIN"]);
         assert_eq!(headers.len(), DEFAULT.len());

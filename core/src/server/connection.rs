@@ -76,7 +76,7 @@ pub(super) enum Waiting {
 pub(super) struct Connection {
     pub(super) lane: Rc<Lane>,
     pub(super) peer: Peer,
-    is_tls: bool,
+    pub(super) is_tls: bool,
     pub(super) is_h2: Cell<bool>,
     /// Start of the wait for the first request: accept, or the TLS handshake.
     opened: Cell<Instant>,

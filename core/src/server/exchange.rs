@@ -30,7 +30,7 @@ use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::head::Head;
 use crate::limits::{Limits, Reject};
-use crate::middleware::{Decoration, Entry, Next};
+use crate::middleware::{Arrival, Decoration, Entry, Next, TraceContext};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -72,7 +72,14 @@ pub(super) fn begin(connection: &Rc<Connection>, head: Head, body: Body) -> Exch
         return Exchange::ready(&mut record, response);
     }
     let id = record.decoration.request_id.clone();
-    let request = Request::from_head(head, body, connection.peer, id);
+    let mut request =
+        Request::from_head(head, body, connection.peer, id).with_arrival(record.arrival.clone());
+    if let Some(mut response) = app.builtins.admit(&mut request) {
+        if let Some(reason) = response.extensions_mut().remove::<Reject>() {
+            connection.lane.metrics().rejected(reason);
+        }
+        return Exchange::ready(&mut record, response);
+    }
     let work = if app.middleware.is_empty() {
         let mut slot = SlotGuard::take(connection);
         let called = catch_unwind(AssertUnwindSafe(|| {
@@ -310,6 +317,7 @@ struct Record {
     method: Method,
     route: Cell<RouteId>,
     decoration: Decoration,
+    arrival: Arrival,
     log: Option<Box<LogFields>>,
     finished: bool,
 }
@@ -347,6 +355,7 @@ impl Record {
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
         let origin = |_| HeaderValue::from_bytes(head.sole_field(&ORIGIN)?).ok();
+        let arrival = Arrival::of(builtins, head, connection.peer, connection.is_tls);
         Self {
             connection: Rc::clone(connection),
             started: Instant::now(),
@@ -355,7 +364,9 @@ impl Record {
             decoration: Decoration {
                 request_id: builtins.request_id.as_ref().map(|id| id.assign(head)),
                 origin: builtins.cors.as_ref().and_then(origin),
+                is_secure: arrival.is_secure(),
             },
+            arrival,
             log: builtins
                 .access_log
                 .as_ref()
@@ -366,7 +377,7 @@ impl Record {
 
     /// Completes `response`, counts and logs it.
     fn finish(&mut self, response: Response) -> Answer {
-        let response = self.settle(response);
+        let mut response = self.settle(response);
         let lane = &*self.connection.lane;
         let status = response.status();
         if status == StatusCode::PAYLOAD_TOO_LARGE {
@@ -386,11 +397,19 @@ impl Record {
         lane.metrics()
             .request_finished(route, &self.method, status, duration);
         self.finished = true;
+        let pattern = lane.app.pattern(route);
+        lane.app.builtins.complete(
+            &self.arrival,
+            &self.method,
+            pattern,
+            duration,
+            &mut response,
+        );
         let decoration = std::mem::take(&mut self.decoration);
         if let (Some(log), Some(fields)) = (&lane.app.builtins.access_log, &self.log) {
             let lost = log.record(&Entry {
                 time: fields.time,
-                peer: self.connection.peer,
+                peer: self.arrival.client_of(self.connection.peer),
                 method: &self.method,
                 path: &fields.path,
                 query: fields.query.as_deref(),
@@ -398,8 +417,9 @@ impl Record {
                 status,
                 bytes: length,
                 duration,
-                route: lane.app.pattern(route),
+                route: pattern,
                 request_id: decoration.request_id_in(response.headers()).as_ref(),
+                trace_id: self.arrival.trace().map(TraceContext::trace_id),
                 user_agent: fields.user_agent.as_ref(),
                 referer: fields.referer.as_ref(),
             });
@@ -442,7 +462,13 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if !self.finished {
-            self.connection.lane.metrics().request_abandoned();
+            let lane = &*self.connection.lane;
+            lane.metrics().request_abandoned();
+            let pattern = lane.app.pattern(self.route.get());
+            let duration = self.started.elapsed();
+            lane.app
+                .builtins
+                .abandon(&self.arrival, &self.method, pattern, duration);
         }
     }
 }

@@ -37,11 +37,15 @@ use crate::handler::inline;
 use crate::health::{HealthState, Probe};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, RouteLabel};
-use crate::middleware::{AccessLog, Builtins, Cors, Middleware, RequestId, SecurityHeaders};
+use crate::middleware::{
+    AccessLog, Builtins, Cors, Forwarded, HttpsRedirect, Middleware, RateLimit, RequestId,
+    SecurityHeaders, Trace, TrustedHosts,
+};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::Router;
+use crate::session::Sessions;
 
 /// Connections that may wait for accept; Linux caps it at `somaxconn`.
 const DEFAULT_BACKLOG: u32 = 1024;
@@ -193,6 +197,48 @@ impl Server {
         self
     }
 
+    /// Takes client, scheme and host from listed proxies.
+    #[must_use]
+    pub fn forwarded(mut self, forwarded: Forwarded) -> Self {
+        self.builtins.forwarded = Some(forwarded);
+        self
+    }
+
+    /// Answers only for listed hosts; the server's own probes answer for all.
+    #[must_use]
+    pub fn trusted_hosts(mut self, hosts: TrustedHosts) -> Self {
+        self.builtins.trusted_hosts = Some(hosts);
+        self
+    }
+
+    /// Redirects plain HTTP to HTTPS; the server's own probes answer in clear.
+    #[must_use]
+    pub fn https_redirect(mut self, redirect: HttpsRedirect) -> Self {
+        self.builtins.https_redirect = Some(redirect);
+        self
+    }
+
+    /// Limits the rate of each client; the server's own probes are free.
+    #[must_use]
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.builtins.rate_limit = Some(limit);
+        self
+    }
+
+    /// Switches sessions in cookies on.
+    #[must_use]
+    pub fn sessions(mut self, sessions: Sessions) -> Self {
+        self.builtins.sessions = Some(sessions);
+        self
+    }
+
+    /// Takes part in traces.
+    #[must_use]
+    pub fn trace(mut self, trace: Trace) -> Self {
+        self.builtins.trace = Some(trace);
+        self
+    }
+
     /// Adds middleware inside of what was added before.
     #[must_use]
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
@@ -284,23 +330,32 @@ impl Server {
     ) -> Result<(Arc<App>, Option<Arc<App>>), Error> {
         let metrics = Arc::new(OnceLock::new());
         let mut router = self.router;
+        let mut builtins = self.builtins;
         if self.health {
+            builtins.probe_paths = own_probes(&router);
             router = mount_health(router, health)?;
         }
         let mut admin = None;
         match self.metrics {
             MetricsMount::Off => {}
             MetricsMount::Path(path) => router = mount_metrics(router, &path, &metrics)?,
-            MetricsMount::Address(_) => {
+            MetricsMount::Address(address) => {
                 let router = mount_health(Router::new(), health)?;
                 let router = mount_metrics(router, "/metrics", &metrics)?;
                 let limits = self.limits.clone();
-                admin = Some(App::new(router, limits, 1));
+                let mut app = App::new(router, limits, 1);
+                if builtins.trusted_hosts.is_some() && address.ip().is_loopback() {
+                    app.builtins.trusted_hosts = Some(TrustedHosts::loopback());
+                }
+                admin = Some(app);
             }
         }
         let mut app = App::new(router, self.limits, self.lanes);
         app.middleware = self.middleware;
-        app.builtins = self.builtins;
+        Arc::get_mut(&mut app.metrics)
+            .expect("nobody else has the metrics yet")
+            .add_counters(builtins.counters());
+        app.builtins = builtins;
         app.tls = tls;
         app.observer = self.observer;
         metrics.get_or_init(|| Arc::clone(&app.metrics));
@@ -339,6 +394,13 @@ fn bind_admin(address: SocketAddr) -> Result<(LaneListener, SocketAddr), Error> 
         (BoundAddress::Tcp { address, .. }, Some(socket)) => Ok((socket, address)),
         _ => unreachable!("a TCP address gives one TCP socket"),
     }
+}
+
+/// Paths of the probes that [`mount_health`] will add.
+fn own_probes(router: &Router) -> Vec<&'static str> {
+    let is_taken = |path: &str| router.routes().any(|route| route.pattern == path);
+    let paths = Probe::ALL.map(Probe::path);
+    paths.into_iter().filter(|path| !is_taken(path)).collect()
 }
 
 /// Adds the health routes that the application does not have itself.

@@ -4,6 +4,7 @@
 //! is at fault.
 
 mod failure;
+mod guards;
 mod pid_file;
 mod plan;
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use justapi_core::{
     AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, FileCache, Files, Limits, Listen,
-    MetricsMount, RequestId, Router, SecurityHeaders, Server, Symlinks, TlsFiles, num_inherited,
+    MetricsMount, RequestId, Router, Server, Symlinks, TlsFiles, num_inherited,
 };
 
+use super::guards::Guards;
 use crate::config::{Config, Origin};
 use crate::demo;
 use crate::error::{CliError, Code, plain};
@@ -25,13 +26,13 @@ pub(crate) struct Plan {
     backlog: u32,
     tls: Option<TlsFiles>,
     cors: Vec<String>,
-    has_security_headers: bool,
     has_request_id: bool,
     has_health: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
     files: Vec<Mount>,
     file_options: FileOptions,
+    guards: Guards,
 }
 
 /// A folder and the route that its files are served under.
@@ -89,7 +90,6 @@ impl Plan {
                 .map_or(1024, |backlog| backlog as u32),
             tls: tls(config)?,
             cors: cors(config)?,
-            has_security_headers: config.value("server.security_headers").is_on(),
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
             access_log: match config.value("log.access").text() {
@@ -100,6 +100,7 @@ impl Plan {
             metrics: metrics(config),
             files: mounts(config),
             file_options: file_options(config),
+            guards: Guards::new(config)?,
         };
         plan.limits
             .check()
@@ -113,7 +114,8 @@ impl Plan {
     /// [`Code::TlsFile`], [`Code::StaticFolder`] and what is wrong with routes.
     pub(crate) fn check_files(&self) -> Result<(), CliError> {
         let tls = self.tls.as_ref().map_or(Ok(()), TlsFiles::check);
-        tls.and_then(|()| self.router().map(drop))
+        tls.and_then(|()| self.guards.check_files())
+            .and_then(|()| self.router().map(drop))
             .map_err(|error| super::failure::explain(&error, self))
     }
 
@@ -180,6 +182,7 @@ impl Plan {
                 Metrics::Path(path) => MetricsMount::Path(path.clone()),
                 Metrics::Address(address) => MetricsMount::Address(*address),
             });
+        server = self.guards.apply(server, &listens)?;
         for listen in listens {
             server = server.listen(listen);
         }
@@ -192,9 +195,6 @@ impl Plan {
                 ..CorsConfig::default()
             };
             server = server.cors(Cors::new(cors)?);
-        }
-        if self.has_security_headers {
-            server = server.security_headers(SecurityHeaders::default());
         }
         if self.has_request_id {
             server = server.request_id(RequestId::default());
@@ -416,7 +416,7 @@ fn file_options(config: &Config) -> FileOptions {
 }
 
 /// Settings that do not work together: a usage error when a flag is at fault.
-fn conflict(config: &Config, key: &str, message: String) -> CliError {
+pub(super) fn conflict(config: &Config, key: &str, message: String) -> CliError {
     let origin = config.origin(key);
     let code = match origin {
         Origin::Flag(_) => Code::FlagConflict,

@@ -17,7 +17,8 @@ const MAX_FIELD_BYTES: usize = 8 * 1024;
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessLogFormat {
-    /// Combined log format, then seconds taken and request id.
+    /// Combined log format, then seconds taken and request id; the trace id
+    /// after that where the server takes part in traces.
     ///
     /// Time is RFC 3339 in UTC. Control characters, quotes, backslashes and
     /// bytes above 0x7E appear as `\xNN`, `\"` and `\\`.
@@ -46,6 +47,8 @@ pub(crate) struct Entry<'a> {
     /// Pattern of the matched route.
     pub(crate) route: Option<&'a str>,
     pub(crate) request_id: Option<&'a HeaderValue>,
+    /// `None` where the server takes no part in traces: no field at all.
+    pub(crate) trace_id: Option<&'a str>,
     pub(crate) user_agent: Option<&'a HeaderValue>,
     pub(crate) referer: Option<&'a HeaderValue>,
 }
@@ -113,6 +116,10 @@ impl Line {
             &mut self.text,
             entry.request_id.map_or(b"-", HeaderValue::as_bytes),
         );
+        if let Some(trace_id) = entry.trace_id {
+            self.push(" ");
+            self.push(trace_id);
+        }
     }
 
     fn format_json(&mut self, entry: &Entry<'_>) {
@@ -146,6 +153,11 @@ impl Line {
         ] {
             self.push(key);
             self.push_json(value.map(HeaderValue::as_bytes));
+        }
+        if let Some(trace_id) = entry.trace_id {
+            self.push(",\"trace_id\":\"");
+            self.push(trace_id);
+            self.push("\"");
         }
         self.push("}");
     }
@@ -350,6 +362,7 @@ pub(super) mod tests {
         duration: Duration::from_micros(1_000_042),
         route: None,
         request_id: None,
+        trace_id: None,
         user_agent: None,
         referer: None,
     };
@@ -411,6 +424,17 @@ pub(super) mod tests {
         ] {
             assert!(value[key].is_null(), "{key}");
         }
+    }
+
+    #[test]
+    fn a_trace_id_comes_last() {
+        let trace_id = Some("4bf92f3577b34da6a3ce929d0e0e4736");
+        let entry = Entry { trace_id, ..PLAIN };
+        let text = formatted(AccessLogFormat::Text, &entry);
+        assert!(text.ends_with(" 1.000042 - 4bf92f3577b34da6a3ce929d0e0e4736\n"));
+        let json = formatted(AccessLogFormat::Json, &entry);
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["trace_id"].as_str(), trace_id);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //! that a measurement of it measures the work.
 
 use justapi_core::{
-    BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response, RouteOptions,
-    Router, header, inline,
+    Accepted, BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response,
+    RouteOptions, Router, Schema, header, inline, validated,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The page on `/`; it loads nothing from anywhere else.
 const PAGE: &str = include_str!("demo.html");
@@ -30,6 +30,8 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
         .get("/", inline(|_: Request| page()))?
         .get("/hello", inline(|_: Request| hello()))?
         .post("/echo", echo)?
+        .post("/validate", validated().body(user()).inline(valid))?
+        .get("/search", validated().query(search()).inline(found))?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
 }
@@ -49,6 +51,82 @@ fn page() -> Response {
 
 async fn echo(request: Request) -> Result<Json<Value>, BodyError> {
     request.json().await.map(Json)
+}
+
+/// A user with an address and orders, for `/validate`.
+fn user() -> Schema {
+    Schema::new(json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "User",
+        "type": "object",
+        "required": ["id", "name", "email", "address"],
+        "additionalProperties": false,
+        "properties": {
+            "id": {"type": "integer", "minimum": 1},
+            "name": {"type": "string", "minLength": 1, "maxLength": 100},
+            "email": {"type": "string", "format": "email"},
+            "active": {"type": "boolean"},
+            "address": {
+                "type": "object",
+                "required": ["street", "city"],
+                "properties": {
+                    "street": {"type": "string", "maxLength": 200},
+                    "city": {"type": "string", "maxLength": 100},
+                    "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
+                    "geo": {
+                        "type": "object",
+                        "required": ["lat", "lng"],
+                        "properties": {
+                            "lat": {"type": "number", "minimum": -90, "maximum": 90},
+                            "lng": {"type": "number", "minimum": -180, "maximum": 180},
+                        },
+                    },
+                },
+            },
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 20},
+            "orders": {"type": "array", "items": {"$ref": "#/$defs/order"}},
+        },
+        "$defs": {
+            "order": {
+                "type": "object",
+                "required": ["id", "total"],
+                "properties": {
+                    "id": {"type": "integer"},
+                    "total": {"type": "number", "exclusiveMinimum": 0},
+                    "items": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                },
+            },
+        },
+    }))
+    .assert_formats()
+}
+
+#[derive(Serialize)]
+struct Valid {
+    valid: bool,
+}
+
+fn valid(_: Accepted<Value, ()>) -> Json<Valid> {
+    Json(Valid { valid: true })
+}
+
+/// The query of `/search`.
+fn search() -> Schema {
+    Schema::new(json!({
+        "type": "object",
+        "required": ["q"],
+        "properties": {
+            "q": {"type": "string", "minLength": 1, "description": "What to look for"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+            "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 10},
+            "exact": {"type": "boolean"},
+        },
+        "additionalProperties": false,
+    }))
+}
+
+fn found(accepted: Accepted<(), Value>) -> Json<Value> {
+    Json(accepted.query)
 }
 
 /// What was received, for `/anything`.

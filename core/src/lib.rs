@@ -17,6 +17,7 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod validation;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::error::{BodyError, Error};
@@ -35,6 +36,10 @@ pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router,
 pub use crate::server::{
     Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
+};
+
+pub use crate::validation::{
+    Accepted, Contract, FromJson, Schema, SchemaFault, Validated, validated,
 };
 
 pub use bytes::Bytes;

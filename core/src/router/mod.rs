@@ -293,6 +293,13 @@ impl Router {
         options: RouteOptions,
         handler: Box<dyn Handler>,
     ) -> Result<Self, Error> {
+        if let Some(fault) = handler.contract().fault() {
+            return Err(Error::RouteSchema {
+                method: method.map_or_else(|| "*".to_owned(), |method| method.to_string()),
+                path: pattern.to_owned(),
+                fault: fault.clone(),
+            });
+        }
         let index = self.routes.len() as u32;
         self.routes.push(Route {
             id: RouteId(index),

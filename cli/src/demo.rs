@@ -5,12 +5,15 @@
 //! that a measurement of it measures the work.
 
 use justapi_core::{
-    Accepted, BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response,
-    RouteOptions, Router, Schema, header, inline, validated,
+    Accepted, BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Method, OpenApi, Request,
+    Response, RouteOptions, Router, Schema, header, inline, validated,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
+
+const GET: Method = Method::GET;
+const POST: Method = Method::POST;
 
 /// The page on `/`; it loads nothing from anywhere else.
 const PAGE: &str = include_str!("demo.html");
@@ -25,15 +28,50 @@ const PAGE_POLICY: HeaderValue =
 /// Never in practice: the patterns are constants that a test registers.
 pub(crate) fn router() -> Result<Router, justapi_core::Error> {
     // `/anything` counts the body and throws it away: its size costs no memory.
-    let any_size = RouteOptions::new().max_body_bytes(u64::MAX);
+    let any_size = about("What the server received, of any request")
+        .max_body_bytes(u64::MAX)
+        .tags(&["echo"]);
+    let greets = about("A small JSON object").tags(&["greetings"]);
+    let echoes = about("The JSON that was sent, parsed and written again").tags(&["echo"]);
+    let validates = about("Checks a user against a JSON Schema")
+        .description("The answer to an invalid user lists every error with its place.")
+        .tags(&["validation"]);
+    let searches = about("Reads a query by its schema")
+        .description("Texts become the numbers, booleans and arrays that the schema names.")
+        .tags(&["validation"]);
     Router::new()
-        .get("/", inline(|_: Request| page()))?
-        .get("/hello", inline(|_: Request| hello()))?
-        .post("/echo", echo)?
-        .post("/validate", validated().body(user()).inline(valid))?
-        .get("/search", validated().query(search()).inline(found))?
+        .route_with(
+            GET,
+            "/",
+            RouteOptions::new().hidden(),
+            inline(|_: Request| page()),
+        )?
+        .route_with(GET, "/hello", greets, inline(|_: Request| hello()))?
+        .route_with(POST, "/echo", echoes, echo)?
+        .route_with(
+            POST,
+            "/validate",
+            validates,
+            validated().body(user()).answers(verdict()).inline(valid),
+        )?
+        .route_with(
+            GET,
+            "/search",
+            searches,
+            validated().query(search()).inline(found),
+        )?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
+}
+
+/// The description that the documentation shows.
+pub(crate) fn description() -> OpenApi {
+    OpenApi::new("justapi demo", env!("CARGO_PKG_VERSION"))
+        .description("Small routes that show what the server does to a request.")
+}
+
+const fn about(summary: &'static str) -> RouteOptions {
+    RouteOptions::new().summary(summary)
 }
 
 #[derive(Serialize)]
@@ -99,6 +137,16 @@ fn user() -> Schema {
         },
     }))
     .assert_formats()
+}
+
+/// What `/validate` answers to a valid user.
+fn verdict() -> Schema {
+    Schema::new(json!({
+        "title": "Verdict",
+        "type": "object",
+        "properties": {"valid": {"const": true}},
+        "required": ["valid"],
+    }))
 }
 
 #[derive(Serialize)]

@@ -12,6 +12,7 @@ mod health;
 pub mod limits;
 mod metrics;
 mod middleware;
+mod openapi;
 mod problem;
 mod request;
 mod response;
@@ -29,6 +30,7 @@ pub use crate::middleware::{
     AccessLog, AccessLogFormat, Cors, CorsConfig, Middleware, MiddlewareFuture, Next, RequestId,
     SecurityHeaders,
 };
+pub use crate::openapi::{DOCS_PATH, OPENAPI_PATH, OpenApi};
 pub use crate::problem::Problem;
 pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};

@@ -49,7 +49,7 @@ pub const MAX_VALIDATION_TEXT_BYTES: usize = 512;
 pub const MAX_LISTED_DOCUMENT_BYTES: usize = 64 * 1024;
 /// Parameters of a query that a schema describes; PHP's and Django's 1000.
 pub const MAX_QUERY_PARAMETERS: usize = 1000;
-/// Levels of a schema document: compiling it recurses; serde_json's 128.
+/// Levels of a schema document: compiling it recurses; the JSON parser's 128.
 pub const MAX_SCHEMA_DEPTH: usize = 128;
 /// References and combinators followed to find the type of a parameter.
 pub const MAX_SCHEMA_HOPS: usize = 16;

@@ -15,6 +15,7 @@ mod http2_flow;
 mod keepalive;
 mod limits;
 mod metrics;
+mod openapi;
 mod sockets;
 mod tls;
 mod validation;

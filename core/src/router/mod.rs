@@ -277,6 +277,11 @@ impl Router {
         self
     }
 
+    /// The routes themselves, in the order of their ids.
+    pub(crate) fn table(&self) -> &[Route] {
+        &self.routes
+    }
+
     /// All routes in the order of their ids.
     pub fn routes(&self) -> impl Iterator<Item = RouteInfo> {
         self.routes.iter().map(|route| RouteInfo {

@@ -10,6 +10,7 @@ use crate::validation::schema::Schema;
 pub struct Contract<'a> {
     pub(super) body: Option<&'a Schema>,
     pub(super) query: Option<&'a Schema>,
+    pub(super) answer: Option<&'a Schema>,
     pub(super) fault: Option<&'a SchemaFault>,
 }
 
@@ -24,6 +25,11 @@ impl<'a> Contract<'a> {
         self.query
     }
 
+    /// Schema of the JSON that a success answers, when the handler says it.
+    pub const fn answer(&self) -> Option<&'a Schema> {
+        self.answer
+    }
+
     /// Why the handler cannot be registered.
     pub const fn fault(&self) -> Option<&'a SchemaFault> {
         self.fault
@@ -35,6 +41,7 @@ impl<'a> Contract<'a> {
 pub(super) enum Place {
     Body,
     Query,
+    Answer,
 }
 
 impl fmt::Display for Place {
@@ -42,6 +49,7 @@ impl fmt::Display for Place {
         f.write_str(match self {
             Self::Body => "body",
             Self::Query => "query",
+            Self::Answer => "answer",
         })
     }
 }

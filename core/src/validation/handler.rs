@@ -61,6 +61,7 @@ pub fn validated() -> Validated {
 pub struct Validated {
     body: Option<Schema>,
     query: Option<Schema>,
+    answer: Option<Schema>,
 }
 
 impl Validated {
@@ -84,6 +85,13 @@ impl Validated {
     #[must_use]
     pub fn query(mut self, schema: Schema) -> Self {
         self.query = Some(schema);
+        self
+    }
+
+    /// Says what a success answers; for the description, not checked.
+    #[must_use]
+    pub fn answers(mut self, schema: Schema) -> Self {
+        self.answer = Some(schema);
         self
     }
 
@@ -171,6 +179,7 @@ impl Checks {
         };
         let query = compile(&schemas.query, Place::Query);
         let body = compile(&schemas.body, Place::Body);
+        compile(&schemas.answer, Place::Answer);
         let plan = schemas.query.as_ref().map(QueryPlan::new);
         Self {
             schemas,
@@ -181,6 +190,7 @@ impl Checks {
     }
 
     /// The query as the schema reads it, or the answer to a bad one.
+    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
     fn query(&self, request: &Request) -> Result<Value, Response> {
         let Some((plan, validator)) = &self.query else {
             return Ok(Value::Null);
@@ -200,6 +210,7 @@ impl Checks {
     }
 
     /// The document in `bytes`, or the answer to a bad one.
+    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
     fn body(validator: &Validator, bytes: &Bytes) -> Result<Value, Response> {
         let value = serde_json::from_slice(bytes).map_err(|error| rejection::malformed(&error))?;
         if validator.is_valid(&value) {
@@ -292,6 +303,7 @@ where
         Contract {
             body: checks.schemas.body.as_ref(),
             query: checks.schemas.query.as_ref(),
+            answer: checks.schemas.answer.as_ref(),
             fault: checks.fault.as_ref(),
         }
     }

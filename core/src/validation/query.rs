@@ -33,6 +33,10 @@ struct Coercion {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four types, each allowed or not"
+)]
 struct Types {
     null: bool,
     boolean: bool,
@@ -87,7 +91,7 @@ impl QueryPlan {
 
 impl Coercion {
     /// The value of a parameter that came as `texts`, one for each time.
-    fn read(&self, mut texts: SmallVec<[Cow<'_, str>; 1]>) -> Value {
+    fn read(self, mut texts: SmallVec<[Cow<'_, str>; 1]>) -> Value {
         let is_array_only = self.items.is_some() && self.scalar == Types::default();
         if texts.len() == 1 && !is_array_only {
             return self.scalar.read(texts.remove(0));

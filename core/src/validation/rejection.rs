@@ -63,12 +63,12 @@ pub(super) fn invalid(
     } else if let Err(error) = validator.validate(value) {
         errors.push(Entry::of(error));
     }
-    let mut detail = format!("the {place} does not match the schema of this route");
-    if !is_listed {
-        detail += &format!(
-            "; only the first error of a {place} above {MAX_LISTED_DOCUMENT_BYTES} bytes is listed"
-        );
-    }
+    let rule = format!("the {place} does not match the schema of this route");
+    let detail = if is_listed {
+        rule
+    } else {
+        format!("{rule}; only the first error above {MAX_LISTED_DOCUMENT_BYTES} bytes is listed")
+    };
     document(&Document {
         errors: Some(errors),
         num_more_errors: (num_more_errors > 0).then_some(num_more_errors),

@@ -17,7 +17,6 @@ use self::pid_file::PidFile;
 pub(crate) use self::plan::Plan;
 use crate::args::Serve;
 use crate::config::{Config, Origin, Warning, show_time};
-use crate::demo;
 use crate::descriptors;
 use crate::error::{CliError, Code, plain};
 use crate::ui::{Ui, arrow, faint, good, heading, link};
@@ -64,7 +63,8 @@ fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
     let observer_ui = ui.clone();
     // Before anything listens, so that no signal after that is lost.
     let signals = StopSignals::watch().map_err(failed)?;
-    let bound = demo::router()
+    let bound = plan
+        .router()
         .and_then(|router| plan.server(router, listens))
         .and_then(|server| {
             server

@@ -10,11 +10,16 @@ use justapi_core::{
 };
 
 use crate::config::{Config, Origin};
+use crate::demo;
 use crate::error::{CliError, Code, plain};
 use crate::ui::access_writer;
 
 /// Everything `serve` needs, in the server's types.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each part that is on or off"
+)]
 pub(crate) struct Plan {
     places: Vec<Place>,
     pub(super) lanes: usize,
@@ -26,6 +31,7 @@ pub(crate) struct Plan {
     has_security_headers: bool,
     has_request_id: bool,
     has_health: bool,
+    has_docs: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
 }
@@ -71,6 +77,7 @@ impl Plan {
             has_security_headers: config.value("server.security_headers").is_on(),
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
+            has_docs: config.value("server.docs").is_on(),
             access_log: match config.value("log.access").text() {
                 Some("text") => Some(AccessLogFormat::Text),
                 Some("json") => Some(AccessLogFormat::Json),
@@ -103,6 +110,19 @@ impl Plan {
     /// [`Code::HostUnknown`].
     pub(super) fn listens(&self) -> Result<Vec<Listen>, CliError> {
         self.places.iter().map(Place::listen).collect()
+    }
+
+    /// The demo, with its documentation unless that is off.
+    ///
+    /// # Errors
+    /// When two routes have the same path.
+    pub(super) fn router(&self) -> Result<Router, Error> {
+        let router = demo::router()?;
+        if self.has_docs {
+            demo::description().mount(router)
+        } else {
+            Ok(router)
+        }
     }
 
     /// The server, not started yet.

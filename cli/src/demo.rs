@@ -7,12 +7,15 @@
 use std::net::IpAddr;
 
 use justapi_core::{
-    BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response, RouteOptions,
-    Router, SessionError, TraceContext, header, inline,
+    Accepted, BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Method, OpenApi, Request,
+    Response, RouteOptions, Router, Schema, SessionError, TraceContext, header, inline, validated,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+const GET: Method = Method::GET;
+const POST: Method = Method::POST;
 
 use crate::{demo_events, demo_form};
 
@@ -29,11 +32,18 @@ const PAGE_POLICY: HeaderValue =
 /// Never in practice: the patterns are constants that a test registers.
 pub(crate) fn router() -> Result<Router, justapi_core::Error> {
     // `/anything` counts the body and throws it away: its size costs no memory.
-    let any_size = RouteOptions::new().max_body_bytes(u64::MAX);
+    let any_size = about("What the server received, of any request")
+        .max_body_bytes(u64::MAX)
+        .tags(&["echo"]);
+    let greets = about("A small JSON object").tags(&["greetings"]);
+    let echoes = about("The JSON that was sent, parsed and written again").tags(&["echo"]);
+    let validates = about("Checks a user against a JSON Schema")
+        .description("The answer to an invalid user lists every error with its place.")
+        .tags(&["validation"]);
+    let searches = about("Reads a query by its schema")
+        .description("Texts become the numbers, booleans and arrays that the schema names.")
+        .tags(&["validation"]);
     Router::new()
-        .get("/", inline(|_: Request| page()))?
-        .get("/hello", inline(|_: Request| hello()))?
-        .post("/echo", echo)?
         .get(
             "/events",
             inline(|request: Request| demo_events::events(&request)),
@@ -43,8 +53,38 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
         .get("/session", inline(|request: Request| session(&request)))?
         .post("/session", inline(|request: Request| visit(&request)))?
         .delete("/session", inline(|_: Request| leave()))?
+        .route_with(
+            GET,
+            "/",
+            RouteOptions::new().hidden(),
+            inline(|_: Request| page()),
+        )?
+        .route_with(GET, "/hello", greets, inline(|_: Request| hello()))?
+        .route_with(POST, "/echo", echoes, echo)?
+        .route_with(
+            POST,
+            "/validate",
+            validates,
+            validated().body(user()).answers(verdict()).inline(valid),
+        )?
+        .route_with(
+            GET,
+            "/search",
+            searches,
+            validated().query(search()).inline(found),
+        )?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
+}
+
+/// The description that the documentation shows.
+pub(crate) fn description() -> OpenApi {
+    OpenApi::new("justapi demo", env!("CARGO_PKG_VERSION"))
+        .description("Small routes that show what the server does to a request.")
+}
+
+const fn about(summary: &'static str) -> RouteOptions {
+    RouteOptions::new().summary(summary)
 }
 
 #[derive(Serialize)]
@@ -107,6 +147,92 @@ fn leave() -> Response {
 
 async fn echo(request: Request) -> Result<Json<Value>, BodyError> {
     request.json().await.map(Json)
+}
+
+/// A user with an address and orders, for `/validate`.
+fn user() -> Schema {
+    Schema::new(json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "User",
+        "type": "object",
+        "required": ["id", "name", "email", "address"],
+        "additionalProperties": false,
+        "properties": {
+            "id": {"type": "integer", "minimum": 1},
+            "name": {"type": "string", "minLength": 1, "maxLength": 100},
+            "email": {"type": "string", "format": "email"},
+            "active": {"type": "boolean"},
+            "address": {
+                "type": "object",
+                "required": ["street", "city"],
+                "properties": {
+                    "street": {"type": "string", "maxLength": 200},
+                    "city": {"type": "string", "maxLength": 100},
+                    "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
+                    "geo": {
+                        "type": "object",
+                        "required": ["lat", "lng"],
+                        "properties": {
+                            "lat": {"type": "number", "minimum": -90, "maximum": 90},
+                            "lng": {"type": "number", "minimum": -180, "maximum": 180},
+                        },
+                    },
+                },
+            },
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 20},
+            "orders": {"type": "array", "items": {"$ref": "#/$defs/order"}},
+        },
+        "$defs": {
+            "order": {
+                "type": "object",
+                "required": ["id", "total"],
+                "properties": {
+                    "id": {"type": "integer"},
+                    "total": {"type": "number", "exclusiveMinimum": 0},
+                    "items": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                },
+            },
+        },
+    }))
+    .assert_formats()
+}
+
+/// What `/validate` answers to a valid user.
+fn verdict() -> Schema {
+    Schema::new(json!({
+        "title": "Verdict",
+        "type": "object",
+        "properties": {"valid": {"const": true}},
+        "required": ["valid"],
+    }))
+}
+
+#[derive(Serialize)]
+struct Valid {
+    valid: bool,
+}
+
+fn valid(_: Accepted<Value, ()>) -> Json<Valid> {
+    Json(Valid { valid: true })
+}
+
+/// The query of `/search`.
+fn search() -> Schema {
+    Schema::new(json!({
+        "type": "object",
+        "required": ["q"],
+        "properties": {
+            "q": {"type": "string", "minLength": 1, "description": "What to look for"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+            "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 10},
+            "exact": {"type": "boolean"},
+        },
+        "additionalProperties": false,
+    }))
+}
+
+fn found(accepted: Accepted<(), Value>) -> Json<Value> {
+    Json(accepted.query)
 }
 
 /// What was received, for `/anything`.

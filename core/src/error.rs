@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::limits::Reject;
+use crate::validation::SchemaFault;
 
 /// Failures of set-up: registering routes, binding, loading TLS, starting.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,16 @@ pub enum Error {
         path: String,
         /// Rule that it breaks.
         reason: &'static str,
+    },
+    /// A route's JSON Schema cannot be compiled.
+    #[error("route {method} {path}: {fault}")]
+    RouteSchema {
+        /// Method that the route answers; `*` for every method.
+        method: String,
+        /// Pattern that was being registered.
+        path: String,
+        /// Which schema, where in it, and why.
+        fault: SchemaFault,
     },
     /// An address could not be bound.
     #[error("cannot listen on {address}")]

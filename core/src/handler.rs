@@ -14,6 +14,7 @@ use stackfuture::StackFuture;
 
 use crate::request::Request;
 use crate::response::{IntoResponse, Response};
+use crate::validation::Contract;
 
 /// Size up to which a handler's future fits its slot.
 ///
@@ -69,6 +70,11 @@ impl fmt::Debug for FutureSlot {
 pub trait Handler: Send + Sync + 'static {
     /// Answers `request` at once, or leaves the work in `slot` as a future.
     fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response>;
+
+    /// What it demands of requests: checked at registration, and described.
+    fn contract(&self) -> Contract<'_> {
+        Contract::default()
+    }
 }
 
 impl<F, Fut> Handler for F
@@ -78,9 +84,7 @@ where
     Fut::Output: IntoResponse,
 {
     fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
-        slot.set(Answer {
-            future: self(request),
-        });
+        slot.set(Answer::new(self(request)));
         None
     }
 }
@@ -89,9 +93,15 @@ pin_project! {
     /// A handler's future whose output becomes a response.
     ///
     /// An `async` block around it would hold the future twice.
-    struct Answer<F> {
+    pub(crate) struct Answer<F> {
         #[pin]
         future: F,
+    }
+}
+
+impl<F> Answer<F> {
+    pub(crate) const fn new(future: F) -> Self {
+        Self { future }
     }
 }
 

@@ -17,6 +17,7 @@ mod health;
 pub mod limits;
 mod metrics;
 mod middleware;
+mod openapi;
 mod problem;
 mod request;
 mod response;
@@ -24,6 +25,7 @@ mod router;
 mod server;
 mod session;
 mod sse;
+mod validation;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::error::{BodyError, Error, FormError, SessionError};
@@ -38,6 +40,7 @@ pub use crate::middleware::{
     HttpsRedirect, Middleware, MiddlewareFuture, Next, OtlpEndpoint, Rate, RateLimit,
     RateLimitConfig, RequestId, SecurityHeaders, Trace, TraceContext, TrustedHosts, TrustedPeer,
 };
+pub use crate::openapi::{DOCS_PATH, OPENAPI_PATH, OpenApi};
 pub use crate::problem::Problem;
 pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
@@ -50,6 +53,10 @@ pub use crate::session::{Session, Sessions};
 pub use crate::sse::{
     EncodedEvent, Event, EventBroadcast, EventDecoder, EventError, EventSender, EventTooLarge, Lag,
     MAX_RECEIVED_EVENT_BYTES, ReceivedEvent, SendEventError, Sse,
+};
+
+pub use crate::validation::{
+    Accepted, Contract, FromJson, Schema, SchemaFault, Validated, validated,
 };
 
 pub use bytes::Bytes;

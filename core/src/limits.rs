@@ -40,6 +40,24 @@ pub const MAX_BODY_BYTES: u64 = 2 * 1024 * 1024;
 pub const MAX_DRAIN_BYTES: u64 = 256 * 1024;
 /// Chunk extensions of one request: they carry nothing that we use.
 pub const MAX_CHUNK_EXTENSION_BYTES: usize = 4 * 1024;
+/// Validation errors in one answer: more than anybody reads.
+pub const MAX_VALIDATION_ERRORS: usize = 100;
+/// Each text of a validation error; 100 errors then fit 200 KiB.
+pub const MAX_VALIDATION_TEXT_BYTES: usize = 512;
+/// JSON body whose errors are counted and listed; of a larger one only the
+/// first is. An error takes about 400 bytes, and two bytes can cause one.
+pub const MAX_LISTED_DOCUMENT_BYTES: usize = 64 * 1024;
+/// Parameters of a query that a schema describes; PHP's and Django's 1000.
+pub const MAX_QUERY_PARAMETERS: usize = 1000;
+/// Levels of a schema document: compiling it recurses; the JSON parser's 128.
+pub const MAX_SCHEMA_DEPTH: usize = 128;
+/// References and combinators followed to find the type of a parameter.
+pub const MAX_SCHEMA_HOPS: usize = 16;
+/// Subschemas looked at to find the types of one query's parameters.
+pub const MAX_SCHEMA_VISITS: usize = 10_000;
+/// Compiled regular expression of a schema; the `regex` crate's order of
+/// magnitude.
+pub const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;
 /// HTTP/2 streams open at once on a connection; Envoy's edge profile.
 pub const H2_MAX_STREAMS: u32 = 100;
 /// HTTP/2 header list after decompression; hyper's default.

@@ -13,7 +13,8 @@ use crate::body::Body;
 use crate::error::BodyError;
 use crate::response::{IntoResponse, Response};
 
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// `application/problem+json`
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// An error answer as `application/problem+json`.
 #[derive(Debug, Clone)]

@@ -1,14 +1,20 @@
-//! The axum peer: the same two routes as a careful axum user writes them.
+//! The axum peer: the same three routes as a careful axum user writes them.
 //!
 //! One current-thread runtime, `axum::serve` with `TCP_NODELAY`, typed JSON out and
 //! `serde_json::Value` through. Takes `--addr HOST:PORT` or `--version`; prints nothing else.
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
 
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
 use axum::{Json, Router};
+use jsonschema::{PatternOptions, Validator};
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 #[derive(Serialize)]
@@ -20,8 +26,76 @@ async fn hello() -> Json<Hello> {
     Json(Hello { message: "hello" })
 }
 
-async fn echo(Json(value): Json<serde_json::Value>) -> Json<serde_json::Value> {
+async fn echo(Json(value): Json<Value>) -> Json<Value> {
     Json(value)
+}
+
+#[derive(Serialize)]
+struct Valid {
+    valid: bool,
+}
+
+async fn validate(State(user): State<Arc<Validator>>, Json(value): Json<Value>) -> Response {
+    if user.is_valid(&value) {
+        return Json(Valid { valid: true }).into_response();
+    }
+    let errors: Vec<String> = user
+        .iter_errors(&value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    (StatusCode::UNPROCESSABLE_ENTITY, Json(errors)).into_response()
+}
+
+/// The schema that the demo of justapi has on the same route, by the same library.
+fn user() -> io::Result<Validator> {
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "User",
+        "type": "object",
+        "required": ["id", "name", "email", "address"],
+        "additionalProperties": false,
+        "properties": {
+            "id": {"type": "integer", "minimum": 1},
+            "name": {"type": "string", "minLength": 1, "maxLength": 100},
+            "email": {"type": "string", "format": "email"},
+            "active": {"type": "boolean"},
+            "address": {
+                "type": "object",
+                "required": ["street", "city"],
+                "properties": {
+                    "street": {"type": "string", "maxLength": 200},
+                    "city": {"type": "string", "maxLength": 100},
+                    "zip": {"type": "string", "pattern": "^[0-9]{5}$"},
+                    "geo": {
+                        "type": "object",
+                        "required": ["lat", "lng"],
+                        "properties": {
+                            "lat": {"type": "number", "minimum": -90, "maximum": 90},
+                            "lng": {"type": "number", "minimum": -180, "maximum": 180},
+                        },
+                    },
+                },
+            },
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 20},
+            "orders": {"type": "array", "items": {"$ref": "#/$defs/order"}},
+        },
+        "$defs": {
+            "order": {
+                "type": "object",
+                "required": ["id", "total"],
+                "properties": {
+                    "id": {"type": "integer"},
+                    "total": {"type": "number", "exclusiveMinimum": 0},
+                    "items": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                },
+            },
+        },
+    });
+    jsonschema::options()
+        .with_pattern_options(PatternOptions::regex())
+        .should_validate_formats(true)
+        .build(&schema)
+        .map_err(|error| io::Error::other(error.to_string()))
 }
 
 fn main() -> io::Result<()> {
@@ -40,7 +114,8 @@ fn main() -> io::Result<()> {
 async fn serve(address: &str) -> io::Result<()> {
     let router = Router::new()
         .route("/hello", get(hello))
-        .route("/echo", post(echo));
+        .route("/echo", post(echo))
+        .route("/validate", post(validate).with_state(Arc::new(user()?)));
     let listener = TcpListener::bind(address).await?.tap_io(|stream| {
         // A socket that refuses the option still serves.
         stream.set_nodelay(true).ok();

@@ -551,6 +551,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.docs",
+        flag: Some("docs"),
+        kind: Kind::Switch,
+        default: || Value::Switch(true),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Answer /openapi.json and /docs",
+        ..BASE
+    },
+    Setting {
         key: "log.access",
         flag: Some("access-log"),
         kind: Kind::Choice(&["off", "text", "json"]),

@@ -277,6 +277,11 @@ impl Router {
         self
     }
 
+    /// The routes themselves, in the order of their ids.
+    pub(crate) fn table(&self) -> &[Route] {
+        &self.routes
+    }
+
     /// All routes in the order of their ids.
     pub fn routes(&self) -> impl Iterator<Item = RouteInfo> {
         self.routes.iter().map(|route| RouteInfo {
@@ -293,6 +298,13 @@ impl Router {
         options: RouteOptions,
         handler: Box<dyn Handler>,
     ) -> Result<Self, Error> {
+        if let Some(fault) = handler.contract().fault() {
+            return Err(Error::RouteSchema {
+                method: method.map_or_else(|| "*".to_owned(), |method| method.to_string()),
+                path: pattern.to_owned(),
+                fault: fault.clone(),
+            });
+        }
         let index = self.routes.len() as u32;
         self.routes.push(Route {
             id: RouteId(index),

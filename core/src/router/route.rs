@@ -6,6 +6,7 @@ use http::Method;
 
 use crate::handler::Handler;
 use crate::router::pattern::Pattern;
+use crate::validation::Contract;
 
 /// A registered route: method, pattern and handler.
 pub struct Route {
@@ -30,6 +31,16 @@ impl Route {
     /// Pattern as written, with the prefixes of the nesting.
     pub fn pattern(&self) -> &str {
         &self.pattern.text
+    }
+
+    /// What the route decides for itself, and says of itself.
+    pub fn options(&self) -> &RouteOptions {
+        &self.options
+    }
+
+    /// What its handler demands of requests.
+    pub fn contract(&self) -> Contract<'_> {
+        self.handler.contract()
     }
 
     /// Body limit in bytes that replaces the server's.
@@ -58,12 +69,24 @@ impl RouteId {
     pub const UNMATCHED: Self = Self(u32::MAX);
 }
 
-/// What a route decides for itself instead of the server.
+/// What a route decides for itself instead of the server, and what its
+/// description says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RouteOptions {
     /// Body limit in bytes; `None` keeps the server's.
     pub max_body_bytes: Option<u64>,
+    /// Description: what it does, in a few words.
+    pub summary: Option<&'static str>,
+    /// Description: what it does, at length.
+    pub description: Option<&'static str>,
+    /// Description: its name in generated clients; made of method and path
+    /// otherwise.
+    pub operation_id: Option<&'static str>,
+    /// Description: groups that it belongs to.
+    pub tags: &'static [&'static str],
+    /// Description: whether it is left out.
+    pub is_hidden: bool,
 }
 
 impl RouteOptions {
@@ -71,7 +94,47 @@ impl RouteOptions {
     pub const fn new() -> Self {
         Self {
             max_body_bytes: None,
+            summary: None,
+            description: None,
+            operation_id: None,
+            tags: &[],
+            is_hidden: false,
         }
+    }
+
+    /// Says what the route does, in a few words.
+    #[must_use]
+    pub const fn summary(mut self, text: &'static str) -> Self {
+        self.summary = Some(text);
+        self
+    }
+
+    /// Says what the route does, at length.
+    #[must_use]
+    pub const fn description(mut self, text: &'static str) -> Self {
+        self.description = Some(text);
+        self
+    }
+
+    /// Names the operation in generated clients.
+    #[must_use]
+    pub const fn operation_id(mut self, name: &'static str) -> Self {
+        self.operation_id = Some(name);
+        self
+    }
+
+    /// Puts the route into groups of the description.
+    #[must_use]
+    pub const fn tags(mut self, names: &'static [&'static str]) -> Self {
+        self.tags = names;
+        self
+    }
+
+    /// Leaves the route out of the description.
+    #[must_use]
+    pub const fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
     }
 
     /// Replaces the server's body limit, in bytes.

@@ -28,6 +28,7 @@ pub(crate) struct Plan {
     cors: Vec<String>,
     has_request_id: bool,
     has_health: bool,
+    has_docs: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
     files: Vec<Mount>,
@@ -92,6 +93,7 @@ impl Plan {
             cors: cors(config)?,
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
+            has_docs: config.value("server.docs").is_on(),
             access_log: match config.value("log.access").text() {
                 Some("text") => Some(AccessLogFormat::Text),
                 Some("json") => Some(AccessLogFormat::Json),
@@ -119,16 +121,19 @@ impl Plan {
             .map_err(|error| super::failure::explain(&error, self))
     }
 
-    /// The routes of the demo and of the folders; a folder on `/` is alone.
+    /// The routes of the demo, with their documentation, and of the folders; a
+    /// folder on `/` is alone.
     ///
     /// # Errors
     /// A folder that cannot be served, or a route that another one has.
     pub(super) fn router(&self) -> Result<Router, Error> {
-        let router = if self.has_demo() {
-            demo::router()?
-        } else {
-            Router::new()
-        };
+        let mut router = Router::new();
+        if self.has_demo() {
+            router = demo::router()?;
+            if self.has_docs {
+                router = demo::description().mount(router)?;
+            }
+        }
         let options = &self.file_options;
         self.files.iter().try_fold(router, |router, mount| {
             let files = Files::new(&mount.folder)?

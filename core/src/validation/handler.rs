@@ -1,0 +1,383 @@
+//! Handlers behind schemas: what is checked, in which order, and what the
+//! handler gets.
+//!
+//! Guarantee: query, media type, syntax, schema are checked in this order; a
+//! document is parsed once; a body that has arrived with its head is answered
+//! without a future when the handler needs none.
+
+use std::fmt;
+use std::future::{Future, Ready, poll_fn};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use jsonschema::Validator;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::handler::{Answer, FutureSlot, Handler};
+use crate::request::Request;
+use crate::response::{IntoResponse, Json, Response};
+use crate::validation::collect::Collect;
+use crate::validation::content_type;
+use crate::validation::contract::{Contract, Place, SchemaFault};
+use crate::validation::query::QueryPlan;
+use crate::validation::rejection;
+use crate::validation::schema::Schema;
+
+/// Begins a handler whose requests are checked by schemas.
+///
+/// ```
+/// use justapi_core::{Accepted, Json, Router, Schema, validated};
+/// use serde::Deserialize;
+/// use serde_json::json;
+///
+/// #[derive(Deserialize)]
+/// struct User {
+///     name: String,
+/// }
+///
+/// # fn main() -> Result<(), justapi_core::Error> {
+/// let user = Schema::new(json!({
+///     "type": "object",
+///     "properties": {"name": {"type": "string", "minLength": 1}},
+///     "required": ["name"],
+/// }));
+/// let greet = async |accepted: Accepted<Json<User>>| {
+///     let Json(user) = accepted.body;
+///     format!("hello {}", user.name)
+/// };
+/// let router = Router::new().post("/users", validated().body(user).handle(greet))?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn validated() -> Validated {
+    Validated::default()
+}
+
+/// A handler under construction; made by [`validated`].
+#[derive(Debug, Clone, Default)]
+pub struct Validated {
+    body: Option<Schema>,
+    query: Option<Schema>,
+    answer: Option<Schema>,
+}
+
+impl Validated {
+    /// Demands a JSON body that matches `schema`.
+    ///
+    /// Refusals: 415 when the content type is not JSON, 400 with line and
+    /// column when it does not parse, 422 with the errors when it is invalid.
+    #[must_use]
+    pub fn body(mut self, schema: Schema) -> Self {
+        self.body = Some(schema);
+        self
+    }
+
+    /// Demands a query that matches `schema`, which describes an object.
+    ///
+    /// A text becomes null, a boolean or a number where the schema names that
+    /// type and the text is its JSON spelling. A parameter that came several
+    /// times is an array, and so is one that came once where the schema allows
+    /// nothing but arrays. Types are found through `$ref` to a JSON pointer,
+    /// `allOf`, `anyOf`, `oneOf` and `if`.
+    #[must_use]
+    pub fn query(mut self, schema: Schema) -> Self {
+        self.query = Some(schema);
+        self
+    }
+
+    /// Says what a success answers; for the description, not checked.
+    #[must_use]
+    pub fn answers(mut self, schema: Schema) -> Self {
+        self.answer = Some(schema);
+        self
+    }
+
+    /// Answers what was accepted with an async function.
+    pub fn handle<F, Fut, B, Q>(self, function: F) -> impl Handler
+    where
+        F: Fn(Accepted<B, Q>) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoResponse,
+        B: FromJson + 'static,
+        Q: FromJson + 'static,
+    {
+        Checked::new(self, Deferred(function))
+    }
+
+    /// Answers what was accepted with a plain function that never waits.
+    pub fn inline<F, R, B, Q>(self, function: F) -> impl Handler
+    where
+        F: Fn(Accepted<B, Q>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+        B: FromJson + 'static,
+        Q: FromJson + 'static,
+    {
+        Checked::new(self, Immediate(function))
+    }
+}
+
+/// A request that its route's schemas accept.
+#[derive(Debug)]
+pub struct Accepted<B = Value, Q = Value> {
+    /// The request; its body is empty when there is a body schema.
+    pub request: Request,
+    /// The parsed body; null without a body schema.
+    pub body: B,
+    /// The query as an object, coerced; null without a query schema.
+    pub query: Q,
+}
+
+/// What a JSON document that was accepted can be handed over as.
+///
+/// `Value` is the document itself, [`Json`] any type that serde can make of
+/// it, `()` nothing.
+pub trait FromJson: Sized {
+    /// Converts `value`.
+    ///
+    /// # Errors
+    /// When `value` is not of this form: 422.
+    fn from_json(value: Value) -> Result<Self, serde_json::Error>;
+}
+
+impl FromJson for Value {
+    fn from_json(value: Value) -> Result<Self, serde_json::Error> {
+        Ok(value)
+    }
+}
+
+impl FromJson for () {
+    fn from_json(_: Value) -> Result<Self, serde_json::Error> {
+        Ok(())
+    }
+}
+
+impl<T: DeserializeOwned> FromJson for Json<T> {
+    fn from_json(value: Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(value).map(Self)
+    }
+}
+
+/// The compiled schemas of one handler.
+struct Checks {
+    schemas: Validated,
+    body: Option<Validator>,
+    query: Option<(QueryPlan, Validator)>,
+    fault: Option<SchemaFault>,
+}
+
+impl Checks {
+    fn new(schemas: Validated) -> Self {
+        let mut fault = None;
+        let mut compile = |schema: &Option<Schema>, place| {
+            let compiled = schema.as_ref()?.compile(place);
+            compiled
+                .map_err(|found| fault.get_or_insert(found).clone())
+                .ok()
+        };
+        let query = compile(&schemas.query, Place::Query);
+        let body = compile(&schemas.body, Place::Body);
+        compile(&schemas.answer, Place::Answer);
+        let plan = schemas.query.as_ref().map(QueryPlan::new);
+        Self {
+            schemas,
+            body,
+            query: plan.zip(query),
+            fault,
+        }
+    }
+
+    /// The query as the schema reads it, or the answer to a bad one.
+    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
+    fn query(&self, request: &Request) -> Result<Value, Response> {
+        let Some((plan, validator)) = &self.query else {
+            return Ok(Value::Null);
+        };
+        let text = request.query().unwrap_or_default();
+        let value = plan.read(text).map_err(rejection::bad_query)?;
+        if validator.is_valid(&value) {
+            Ok(value)
+        } else {
+            Err(rejection::invalid(
+                Place::Query,
+                validator,
+                &value,
+                text.len(),
+            ))
+        }
+    }
+
+    /// The document in `bytes`, or the answer to a bad one.
+    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
+    fn body(validator: &Validator, bytes: &Bytes) -> Result<Value, Response> {
+        let value = serde_json::from_slice(bytes).map_err(|error| rejection::malformed(&error))?;
+        if validator.is_valid(&value) {
+            Ok(value)
+        } else {
+            Err(rejection::invalid(
+                Place::Body,
+                validator,
+                &value,
+                bytes.len(),
+            ))
+        }
+    }
+}
+
+/// A handler behind its checks.
+struct Checked<R, B, Q> {
+    /// Shared with the future of a request whose body is still on its way.
+    parts: Arc<(Checks, R)>,
+    types: PhantomData<fn() -> (B, Q)>,
+}
+
+impl<R, B, Q> Checked<R, B, Q> {
+    fn new(schemas: Validated, respond: R) -> Self {
+        Self {
+            parts: Arc::new((Checks::new(schemas), respond)),
+            types: PhantomData,
+        }
+    }
+}
+
+impl<R, B, Q> fmt::Debug for Checked<R, B, Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checked").finish_non_exhaustive()
+    }
+}
+
+impl<R, B, Q> Handler for Checked<R, B, Q>
+where
+    R: Respond<B, Q>,
+    B: FromJson + 'static,
+    Q: FromJson + 'static,
+{
+    fn call(&self, mut request: Request, slot: &mut FutureSlot) -> Option<Response> {
+        let (checks, respond) = &*self.parts;
+        let query = match checks.query(&request) {
+            Ok(query) => query,
+            Err(response) => return Some(response),
+        };
+        let Some(validator) = &checks.body else {
+            return respond.start(request, Value::Null, query).settle(slot);
+        };
+        if !content_type::is_json(request.headers()) {
+            return Some(rejection::not_json());
+        }
+        let mut body = Collect::new(std::mem::take(request.body_mut()));
+        // Whoever polls the future below registers the waker that counts.
+        match body.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(bytes)) => match Checks::body(validator, &bytes) {
+                Ok(value) => respond.start(request, value, query).settle(slot),
+                Err(response) => Some(response),
+            },
+            Poll::Ready(Err(error)) => Some(error.into_response()),
+            Poll::Pending => {
+                let parts = Arc::clone(&self.parts);
+                slot.set(async move {
+                    let bytes = match poll_fn(|cx| body.poll(cx)).await {
+                        Ok(bytes) => bytes,
+                        Err(error) => return error.into_response(),
+                    };
+                    let (checks, respond) = &*parts;
+                    let validator = checks.body.as_ref().expect("a body was asked for");
+                    let started = match Checks::body(validator, &bytes) {
+                        Ok(value) => respond.start(request, value, query),
+                        Err(response) => return response,
+                    };
+                    drop(bytes);
+                    match started {
+                        Started::Done(response) => response,
+                        Started::Waits(future) => future.await,
+                    }
+                });
+                None
+            }
+        }
+    }
+
+    fn contract(&self) -> Contract<'_> {
+        let (checks, _) = &*self.parts;
+        Contract {
+            body: checks.schemas.body.as_ref(),
+            query: checks.schemas.query.as_ref(),
+            answer: checks.schemas.answer.as_ref(),
+            fault: checks.fault.as_ref(),
+        }
+    }
+}
+
+/// The user's function, of either kind.
+trait Respond<B: FromJson, Q: FromJson>: Send + Sync + 'static {
+    type Future: Future<Output = Response> + Send + 'static;
+
+    fn respond(&self, accepted: Accepted<B, Q>) -> Started<Self::Future>;
+
+    fn start(&self, request: Request, body: Value, query: Value) -> Started<Self::Future> {
+        let body = match B::from_json(body) {
+            Ok(body) => body,
+            Err(error) => return Started::Done(rejection::unfit(Place::Body, &error)),
+        };
+        match Q::from_json(query) {
+            Ok(query) => self.respond(Accepted {
+                request,
+                body,
+                query,
+            }),
+            Err(error) => Started::Done(rejection::unfit(Place::Query, &error)),
+        }
+    }
+}
+
+/// What became of calling the user's function.
+enum Started<F> {
+    Done(Response),
+    Waits(F),
+}
+
+impl<F: Future<Output = Response> + Send + 'static> Started<F> {
+    fn settle(self, slot: &mut FutureSlot) -> Option<Response> {
+        match self {
+            Self::Done(response) => Some(response),
+            Self::Waits(future) => {
+                slot.set(future);
+                None
+            }
+        }
+    }
+}
+
+struct Immediate<F>(F);
+
+impl<F, R, B, Q> Respond<B, Q> for Immediate<F>
+where
+    F: Fn(Accepted<B, Q>) -> R + Send + Sync + 'static,
+    R: IntoResponse,
+    B: FromJson,
+    Q: FromJson,
+{
+    type Future = Ready<Response>;
+
+    fn respond(&self, accepted: Accepted<B, Q>) -> Started<Self::Future> {
+        Started::Done((self.0)(accepted).into_response())
+    }
+}
+
+struct Deferred<F>(F);
+
+impl<F, Fut, B, Q> Respond<B, Q> for Deferred<F>
+where
+    F: Fn(Accepted<B, Q>) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+    Fut::Output: IntoResponse,
+    B: FromJson,
+    Q: FromJson,
+{
+    type Future = Answer<Fut>;
+
+    fn respond(&self, accepted: Accepted<B, Q>) -> Started<Self::Future> {
+        Started::Waits(Answer::new((self.0)(accepted)))
+    }
+}

@@ -1,0 +1,158 @@
+//! A JSON Schema with what it needs to be compiled, and the compiled form.
+//!
+//! Guarantees: compiling reads no file and opens no connection, so a `$ref`
+//! to a document that was not given is an error; patterns run in linear time
+//! unless the schema asks for look-around, which then has a step limit.
+
+use jsonschema::{PatternOptions, Registry, ValidationError, Validator};
+use serde_json::Value;
+
+use crate::limits::{MAX_PATTERN_BYTES, MAX_SCHEMA_DEPTH};
+use crate::validation::contract::{Place, SchemaFault};
+
+/// A JSON Schema, draft 2020-12 unless its `$schema` says otherwise.
+///
+/// ```
+/// use justapi_core::Schema;
+/// use serde_json::json;
+///
+/// let schema = Schema::new(json!({
+///     "type": "object",
+///     "properties": {"owner": {"$ref": "https://example.com/user.json"}},
+/// }))
+/// .with_resource("https://example.com/user.json", json!({"type": "string"}));
+/// # assert_eq!(schema.document()["type"], "object");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Schema {
+    document: Value,
+    resources: Vec<(String, Value)>,
+    asserts_formats: bool,
+    max_pattern_steps: Option<usize>,
+}
+
+impl Schema {
+    /// Takes a schema document; a boolean is one too.
+    pub const fn new(document: Value) -> Self {
+        Self {
+            document,
+            resources: Vec::new(),
+            asserts_formats: false,
+            max_pattern_steps: None,
+        }
+    }
+
+    /// Adds a document that references may name by its absolute URI.
+    ///
+    /// Nothing is fetched: a reference finds the meta-schemas of the known
+    /// drafts and what is given here.
+    #[must_use]
+    pub fn with_resource(mut self, uri: impl Into<String>, document: Value) -> Self {
+        self.resources.push((uri.into(), document));
+        self
+    }
+
+    /// Checks `format`, which draft 2020-12 only notes by default.
+    #[must_use]
+    pub const fn assert_formats(mut self) -> Self {
+        self.asserts_formats = true;
+        self
+    }
+
+    /// Allows look-around and back-references in patterns, at most `max_steps`
+    /// backtracking steps for one text.
+    ///
+    /// A text that needs more steps is refused as invalid. Without this such a
+    /// pattern is an error at registration, and all patterns are linear.
+    #[must_use]
+    pub const fn allow_backtracking(mut self, max_steps: usize) -> Self {
+        self.max_pattern_steps = Some(max_steps);
+        self
+    }
+
+    /// The document as it was given.
+    pub const fn document(&self) -> &Value {
+        &self.document
+    }
+
+    /// The documents that references may name, by URI.
+    pub fn resources(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let pairs = self.resources.iter();
+        pairs.map(|(uri, document)| (uri.as_str(), document))
+    }
+
+    /// Compiles it for `place` of a route.
+    ///
+    /// # Errors
+    /// A fault that says where in the document, and why.
+    pub(super) fn compile(&self, place: Place) -> Result<Validator, SchemaFault> {
+        let fault = |pointer: &str, reason: String| SchemaFault::new(place, pointer, reason);
+        let documents = self.resources.iter().map(|(_, document)| document);
+        if documents.chain([&self.document]).any(is_too_deep) {
+            let reason = format!("it is nested more than {MAX_SCHEMA_DEPTH} levels deep");
+            return Err(fault("", reason));
+        }
+        let registry = Registry::new()
+            .retriever(Refuse)
+            .extend(self.resources())
+            .and_then(jsonschema::RegistryBuilder::prepare)
+            .map_err(|error| fault("", error.to_string()))?;
+        let mut options = jsonschema::options()
+            .with_registry(&registry)
+            .with_retriever(Refuse);
+        if self.asserts_formats {
+            options = options.should_validate_formats(true);
+        }
+        options = match self.max_pattern_steps {
+            None => options.with_pattern_options(
+                PatternOptions::regex()
+                    .size_limit(MAX_PATTERN_BYTES)
+                    .dfa_size_limit(MAX_PATTERN_BYTES),
+            ),
+            Some(steps) => options.with_pattern_options(
+                PatternOptions::fancy_regex()
+                    .backtrack_limit(steps)
+                    .size_limit(MAX_PATTERN_BYTES)
+                    .dfa_size_limit(MAX_PATTERN_BYTES),
+            ),
+        };
+        options
+            .build(&self.document)
+            .map_err(|error: ValidationError<'_>| {
+                fault(error.instance_path().as_str(), error.to_string())
+            })
+    }
+}
+
+/// Answers every request for a document with a refusal.
+#[derive(Debug)]
+struct Refuse;
+
+impl jsonschema::Retrieve for Refuse {
+    fn retrieve(
+        &self,
+        uri: &jsonschema::Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err(format!("{uri} was not given with the schema, and nothing is fetched").into())
+    }
+}
+
+/// Whether compiling, which recurses, would need an unreasonable stack.
+fn is_too_deep(document: &Value) -> bool {
+    let mut level = vec![document];
+    for _ in 0..MAX_SCHEMA_DEPTH {
+        let mut next = Vec::new();
+        for value in level {
+            match value {
+                Value::Array(items) => next.extend(items),
+                Value::Object(members) => next.extend(members.values()),
+                _ => {}
+            }
+        }
+        if next.is_empty() {
+            return false;
+        }
+        level = next;
+    }
+    true
+}

@@ -110,6 +110,14 @@ impl Body {
         }
     }
 
+    /// All bytes of a body that is in memory as a whole.
+    pub(crate) fn as_full(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Full(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Replaces the byte limit of a request body; no effect on other kinds.
     pub fn set_limit(&mut self, bytes: u64) {
         if let Kind::Incoming {

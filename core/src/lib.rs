@@ -4,6 +4,7 @@
 //! handler and writes. See `ARCHITECTURE.md` for the life of a request.
 
 mod body;
+mod compression;
 mod error;
 mod gate;
 mod handler;
@@ -17,8 +18,12 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod vary;
 
 pub use crate::body::{Body, BodySender};
+pub use crate::compression::{
+    BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
+};
 pub use crate::error::{BodyError, Error};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};

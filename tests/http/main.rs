@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod compression;
 mod drain;
 mod faults;
 mod framing;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use justapi_core::Limits;
+use justapi_core::{BROTLI_LEVEL, GZIP_LEVEL, Limits, MIN_COMPRESSED_BYTES, ZSTD_LEVEL};
 
 use super::value::{Kind, Value};
 use crate::descriptors;
@@ -339,6 +339,61 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Switch(false),
         group: Group::Responses,
         help: "Give each request an id, in X-Request-Id and in the access log",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression",
+        flag: Some("compression"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        help: "Compress text answers with gzip, br or zstd, as the client accepts",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_min_size",
+        flag: Some("compression-min-size"),
+        kind: Kind::Bytes {
+            max: u32::MAX as u64,
+        },
+        value_name: "SIZE",
+        default: || Value::Number(MIN_COMPRESSED_BYTES),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Smallest answer that is compressed; a stream always is",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_gzip_level",
+        flag: Some("compression-gzip-level"),
+        kind: Kind::Number { min: 1, max: 9 },
+        value_name: "N",
+        default: || Value::Number(GZIP_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of gzip, from fast to small",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_br_level",
+        flag: Some("compression-br-level"),
+        kind: Kind::Number { min: 0, max: 11 },
+        value_name: "N",
+        default: || Value::Number(BROTLI_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of br, from fast to small; above 6 it is slow",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_zstd_level",
+        flag: Some("compression-zstd-level"),
+        kind: Kind::Number { min: 1, max: 19 },
+        value_name: "N",
+        default: || Value::Number(ZSTD_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of zstd, from fast to small; above 9 it is slow",
         ..BASE
     },
     Setting {

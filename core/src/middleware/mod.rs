@@ -19,6 +19,7 @@ pub use self::cors::{Cors, CorsConfig};
 pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
 pub use self::security_headers::SecurityHeaders;
+use crate::compression::Compression;
 use crate::handler::FutureSlot;
 use crate::request::Request;
 use crate::response::Response;
@@ -106,4 +107,5 @@ pub(crate) struct Builtins {
     pub(crate) security_headers: Option<SecurityHeaders>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) access_log: Option<AccessLog>,
+    pub(crate) compression: Option<Compression>,
 }

@@ -27,6 +27,7 @@ use tokio::time::Sleep;
 use super::connection::Connection;
 use super::lane::Lane;
 use crate::body::Body;
+use crate::compression::Accepted;
 use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
@@ -308,6 +309,7 @@ struct Record {
     route: Cell<RouteId>,
     request_id: Option<Id>,
     origin: Option<HeaderValue>,
+    accepted: Option<Accepted>,
     log: Option<Box<LogFields>>,
     finished: bool,
 }
@@ -342,6 +344,10 @@ impl Record {
                 .cors
                 .as_ref()
                 .and_then(|_| head.headers.get(ORIGIN).cloned()),
+            accepted: builtins
+                .compression
+                .as_ref()
+                .map(|_| Accepted::of(&head.headers)),
             log: builtins.access_log.as_ref().map(|_| {
                 Box::new(LogFields {
                     time: SystemTime::now(),
@@ -356,9 +362,12 @@ impl Record {
     }
 
     /// Completes `response`, counts and logs it.
-    fn finish(&mut self, response: Response) -> http::Response<Body> {
+    fn finish(&mut self, mut response: Response) -> http::Response<Body> {
         let lane = &*self.connection.lane;
         let builtins = &lane.app.builtins;
+        if let (Some(compression), Some(accepted)) = (&builtins.compression, self.accepted) {
+            response = compression.apply(accepted, response);
+        }
         let mut response = self.settle(response).into_http();
         let status = response.status();
         if let Some(id) = &self.request_id {

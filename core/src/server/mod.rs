@@ -27,6 +27,7 @@ pub use self::listener::{BoundAddress, Listen, num_inherited};
 use self::listener::{LaneListener, bind};
 pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::tls::TlsFiles;
+use crate::compression::Compression;
 use crate::error::Error;
 use crate::handler::inline;
 use crate::health::{HealthState, Probe};
@@ -185,6 +186,13 @@ impl Server {
     #[must_use]
     pub fn access_log(mut self, log: AccessLog) -> Self {
         self.builtins.access_log = Some(log);
+        self
+    }
+
+    /// Switches response compression on.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.builtins.compression = Some(compression);
         self
     }
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use justapi_core::{
-    AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, Limits, Listen, MetricsMount,
-    RequestId, Router, SecurityHeaders, Server, TlsFiles, num_inherited,
+    AccessLog, AccessLogFormat, Bound, Compression, Cors, CorsConfig, Error, Limits, Listen,
+    MetricsMount, RequestId, Router, SecurityHeaders, Server, TlsFiles, num_inherited,
 };
 
 use crate::config::{Config, Origin};
@@ -26,6 +26,7 @@ pub(crate) struct Plan {
     has_security_headers: bool,
     has_request_id: bool,
     has_health: bool,
+    compression: Option<Compression>,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
 }
@@ -71,6 +72,7 @@ impl Plan {
             has_security_headers: config.value("server.security_headers").is_on(),
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
+            compression: compression(config)?,
             access_log: match config.value("log.access").text() {
                 Some("text") => Some(AccessLogFormat::Text),
                 Some("json") => Some(AccessLogFormat::Json),
@@ -138,6 +140,9 @@ impl Plan {
         }
         if self.has_request_id {
             server = server.request_id(RequestId::default());
+        }
+        if let Some(compression) = &self.compression {
+            server = server.compression(compression.clone());
         }
         if let Some(format) = self.access_log {
             server = server.access_log(AccessLog::new(format, access_writer())?);
@@ -308,6 +313,23 @@ fn cors(config: &Config) -> Result<Vec<String>, CliError> {
         .with_hint("give `*` alone for every origin, or only the origins that may call"));
     }
     Ok(origins.to_vec())
+}
+
+fn compression(config: &Config) -> Result<Option<Compression>, CliError> {
+    if !config.value("server.compression").is_on() {
+        return Ok(None);
+    }
+    let number = |key| config.value(key).number().unwrap_or_default();
+    let level = |key| u8::try_from(number(key)).unwrap_or(u8::MAX);
+    Compression::new()
+        .min_bytes(number("server.compression_min_size"))
+        .levels(
+            level("server.compression_gzip_level"),
+            level("server.compression_br_level"),
+            level("server.compression_zstd_level"),
+        )
+        .map(Some)
+        .map_err(|error| conflict(config, "server.compression", error.to_string()))
 }
 
 fn metrics(config: &Config) -> Metrics {

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
+use crate::decompression::DecodedBody;
 use crate::error::BodyError;
 
 type BoxBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>;
@@ -40,6 +41,7 @@ enum Kind {
     },
     Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
     Custom(BoxBody),
+    Decoded(Box<DecodedBody>),
 }
 
 /// Limit on the wait for the next frame, where the transport has none itself.
@@ -106,6 +108,20 @@ impl Body {
             Kind::Incoming { inner, limit, .. } if inner.size_hint().lower() > *limit => {
                 Some(*limit)
             }
+            Kind::Decoded(body) => body.inner().exceeded_limit(),
+            _ => None,
+        }
+    }
+
+    /// A body that is decoded while it is read.
+    pub(crate) fn decoded(body: DecodedBody) -> Self {
+        Self(Kind::Decoded(Box::new(body)))
+    }
+
+    /// The decoding body, if it is one.
+    pub(crate) fn as_decoded(&self) -> Option<&DecodedBody> {
+        match &self.0 {
+            Kind::Decoded(body) => Some(body),
             _ => None,
         }
     }
@@ -120,13 +136,16 @@ impl Body {
 
     /// Replaces the byte limit of a request body; no effect on other kinds.
     pub fn set_limit(&mut self, bytes: u64) {
-        if let Kind::Incoming {
-            remaining, limit, ..
-        } = &mut self.0
-        {
-            let used = *limit - *remaining;
-            *limit = bytes;
-            *remaining = bytes.saturating_sub(used);
+        match &mut self.0 {
+            Kind::Incoming {
+                remaining, limit, ..
+            } => {
+                let used = *limit - *remaining;
+                *limit = bytes;
+                *remaining = bytes.saturating_sub(used);
+            }
+            Kind::Decoded(body) => body.set_limit(bytes),
+            _ => {}
         }
     }
 
@@ -221,6 +240,7 @@ impl HttpBody for Body {
                 .poll_recv(cx)
                 .map(|item| item.map(|chunk| chunk.map(Frame::data))),
             Kind::Custom(body) => body.as_mut().poll_frame(cx),
+            Kind::Decoded(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -231,6 +251,7 @@ impl HttpBody for Body {
             Kind::Incoming { inner, .. } => inner.is_end_stream(),
             Kind::Channel(_) => false,
             Kind::Custom(body) => body.is_end_stream(),
+            Kind::Decoded(body) => body.is_end_stream(),
         }
     }
 
@@ -241,6 +262,7 @@ impl HttpBody for Body {
             Kind::Incoming { inner, .. } => inner.size_hint(),
             Kind::Channel(_) => SizeHint::default(),
             Kind::Custom(body) => body.size_hint(),
+            Kind::Decoded(body) => body.size_hint(),
         }
     }
 }
@@ -253,6 +275,7 @@ impl fmt::Debug for Body {
             Kind::Incoming { .. } => "Incoming",
             Kind::Channel(_) => "Channel",
             Kind::Custom(_) => "Custom",
+            Kind::Decoded(_) => "Decoded",
         };
         f.debug_struct("Body")
             .field("kind", &kind)

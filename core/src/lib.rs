@@ -5,6 +5,7 @@
 
 mod body;
 mod compression;
+mod decompression;
 mod error;
 mod gate;
 mod handler;

@@ -6,6 +6,7 @@
 mod support;
 
 mod compression;
+mod decompression;
 mod drain;
 mod faults;
 mod framing;

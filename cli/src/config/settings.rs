@@ -397,6 +397,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.decompression",
+        flag: Some("decompression"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        help: "Decode request bodies that come as gzip, br or zstd",
+        ..BASE
+    },
+    Setting {
         key: "server.health",
         flag: Some("health"),
         kind: Kind::Switch,
@@ -525,6 +534,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "server.limits.headers",
         "limit-headers",
         "Header lines of a request"
+    ),
+    limit!(
+        max_decompression_ratio,
+        count,
+        "server.limits.decompression_ratio",
+        "limit-decompression-ratio",
+        "Decoded bytes for each byte of a compressed request body"
     ),
     limit!(
         h2_max_streams,

@@ -20,6 +20,7 @@ pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
 pub use self::security_headers::SecurityHeaders;
 use crate::compression::Compression;
+use crate::decompression::Decompression;
 use crate::handler::FutureSlot;
 use crate::request::Request;
 use crate::response::Response;
@@ -108,4 +109,16 @@ pub(crate) struct Builtins {
     pub(crate) request_id: Option<RequestId>,
     pub(crate) access_log: Option<AccessLog>,
     pub(crate) compression: Option<Compression>,
+    pub(crate) decompression: Option<Decompression>,
+}
+
+impl Builtins {
+    /// The checks before routing: one may change the request, or answer it.
+    #[inline]
+    pub(crate) fn admit(&self, request: &mut Request) -> Option<Response> {
+        if let Some(decompression) = &self.decompression {
+            return decompression.admit(request);
+        }
+        None
+    }
 }

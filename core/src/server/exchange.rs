@@ -65,7 +65,10 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
     }
     let stall = (head.version == Version::HTTP_2).then_some(app.limits.body_stall_timeout);
     let body = Body::incoming(incoming, app.limits.max_body_bytes, stall);
-    let request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
+    let mut request = Request::from_parts(head, body, connection.peer, record.request_id.clone());
+    if let Some(response) = app.builtins.admit(&mut request) {
+        return Exchange::ready(&mut record, response);
+    }
     let work = if app.middleware.is_empty() {
         let mut slot = SlotGuard::take(connection);
         let called = catch_unwind(AssertUnwindSafe(|| {

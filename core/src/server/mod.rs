@@ -28,6 +28,7 @@ use self::listener::{LaneListener, bind};
 pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::tls::TlsFiles;
 use crate::compression::Compression;
+use crate::decompression::Decompression;
 use crate::error::Error;
 use crate::handler::inline;
 use crate::health::{HealthState, Probe};
@@ -91,6 +92,7 @@ pub struct Server {
     backlog: u32,
     tls: Option<TlsFiles>,
     builtins: Builtins,
+    decompression: bool,
     middleware: Vec<Box<dyn Middleware>>,
     metrics: MetricsMount,
     health: bool,
@@ -119,6 +121,7 @@ impl Server {
             backlog: DEFAULT_BACKLOG,
             tls: None,
             builtins: Builtins::default(),
+            decompression: false,
             middleware: Vec::new(),
             metrics: MetricsMount::Path("/metrics".into()),
             health: true,
@@ -193,6 +196,15 @@ impl Server {
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
         self.builtins.compression = Some(compression);
+        self
+    }
+
+    /// Whether compressed request bodies are decoded for the handlers.
+    ///
+    /// See [`Limits::max_decompression_ratio`] for what keeps bombs out.
+    #[must_use]
+    pub fn decompression(mut self, decode: bool) -> Self {
+        self.decompression = decode;
         self
     }
 
@@ -304,6 +316,7 @@ impl Server {
         let mut app = App::new(router, self.limits, self.lanes);
         app.middleware = self.middleware;
         app.builtins = self.builtins;
+        app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;
         app.observer = self.observer;
         metrics.get_or_init(|| Arc::clone(&app.metrics));

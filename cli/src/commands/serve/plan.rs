@@ -27,6 +27,7 @@ pub(crate) struct Plan {
     has_request_id: bool,
     has_health: bool,
     compression: Option<Compression>,
+    has_decompression: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
 }
@@ -73,6 +74,7 @@ impl Plan {
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
             compression: compression(config)?,
+            has_decompression: config.value("server.decompression").is_on(),
             access_log: match config.value("log.access").text() {
                 Some("text") => Some(AccessLogFormat::Text),
                 Some("json") => Some(AccessLogFormat::Json),
@@ -117,6 +119,7 @@ impl Plan {
             .limits(self.limits.clone())
             .backlog(self.backlog)
             .health(self.has_health)
+            .decompression(self.has_decompression)
             .metrics(match &self.metrics {
                 Metrics::Off => MetricsMount::Off,
                 Metrics::Path(path) => MetricsMount::Path(path.clone()),

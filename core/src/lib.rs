@@ -4,6 +4,7 @@
 //! handler and writes. See `ARCHITECTURE.md` for the life of a request.
 
 mod body;
+mod cache;
 mod compression;
 mod decompression;
 mod error;
@@ -22,6 +23,10 @@ mod server;
 mod vary;
 
 pub use crate::body::{Body, BodySender};
+pub use crate::cache::{
+    CacheCounts, CacheLimits, CachePolicy, Cached, MAX_CACHE_BYTES, MAX_CACHE_ENTRIES,
+    MAX_CACHE_ENTRY_BYTES, ResponseCache,
+};
 pub use crate::compression::{
     BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
 };

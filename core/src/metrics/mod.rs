@@ -6,17 +6,19 @@
 //! `prometheus-client` counts with locked instructions behind a lock per
 //! family, and its text is `OpenMetrics`, not the text format 0.0.4.
 
+mod cache;
 mod exposition;
 mod lane;
 mod process;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::Method;
 
 use self::exposition::{Exposition, Kind};
 use self::lane::{METHODS, RouteCounts, RouteSlot, STATUS_CODES};
 use self::process::Process;
+use crate::cache::ResponseCache;
 use crate::limits::Reject;
 
 pub(crate) use self::lane::{LaneMetrics, Protocol};
@@ -39,6 +41,7 @@ pub struct Metrics {
     series: Vec<SeriesLabel>,
     lanes: Vec<Arc<LaneMetrics>>,
     process: Process,
+    cache: OnceLock<ResponseCache>,
 }
 
 impl Metrics {
@@ -73,7 +76,13 @@ impl Metrics {
             series,
             lanes,
             process: Process::new(),
+            cache: OnceLock::new(),
         }
+    }
+
+    /// Adds what `cache` counts to the text; the first one that is given.
+    pub(crate) fn watch_cache(&self, cache: ResponseCache) {
+        self.cache.get_or_init(|| cache);
     }
 
     /// The counters that lane `index` alone may change.
@@ -93,6 +102,9 @@ impl Metrics {
         self.render_requests(&mut text);
         self.render_connections(&mut text);
         self.render_failures(&mut text);
+        if let Some(cache) = self.cache.get() {
+            cache::render(&mut text, &cache.counts());
+        }
         text.gauge("justapi_lanes", "Serving threads.", self.lanes.len());
         text.family(
             "justapi_build_info",

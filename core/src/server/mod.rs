@@ -27,6 +27,7 @@ pub use self::listener::{BoundAddress, Listen, num_inherited};
 use self::listener::{LaneListener, bind};
 pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::tls::TlsFiles;
+use crate::cache::ResponseCache;
 use crate::compression::Compression;
 use crate::decompression::Decompression;
 use crate::error::Error;
@@ -93,6 +94,7 @@ pub struct Server {
     tls: Option<TlsFiles>,
     builtins: Builtins,
     decompression: bool,
+    cache: Option<ResponseCache>,
     middleware: Vec<Box<dyn Middleware>>,
     metrics: MetricsMount,
     health: bool,
@@ -122,6 +124,7 @@ impl Server {
             tls: None,
             builtins: Builtins::default(),
             decompression: false,
+            cache: None,
             middleware: Vec::new(),
             metrics: MetricsMount::Path("/metrics".into()),
             health: true,
@@ -205,6 +208,13 @@ impl Server {
     #[must_use]
     pub fn decompression(mut self, decode: bool) -> Self {
         self.decompression = decode;
+        self
+    }
+
+    /// Shows the counters of a response cache among the metrics.
+    #[must_use]
+    pub fn response_cache(mut self, cache: &ResponseCache) -> Self {
+        self.cache = Some(cache.clone());
         self
     }
 
@@ -319,6 +329,9 @@ impl Server {
         app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;
         app.observer = self.observer;
+        if let Some(cache) = self.cache {
+            app.metrics.watch_cache(cache);
+        }
         metrics.get_or_init(|| Arc::clone(&app.metrics));
         Ok((Arc::new(app), admin.map(Arc::new)))
     }

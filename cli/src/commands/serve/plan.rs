@@ -15,6 +15,10 @@ use crate::ui::access_writer;
 
 /// Everything `serve` needs, in the server's types.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the configuration"
+)]
 pub(crate) struct Plan {
     places: Vec<Place>,
     pub(super) lanes: usize,

@@ -311,7 +311,7 @@ impl FromArgMatches for SettingFlags {
             let Some(mut values) = matches.get_many::<Value>(setting.key) else {
                 continue;
             };
-            let value = if setting.kind == Kind::Origins {
+            let value = if setting.kind.is_list() {
                 Value::List(values.flat_map(Value::list).cloned().collect())
             } else {
                 values.next_back().cloned().unwrap_or(Value::Unset)
@@ -340,7 +340,7 @@ fn setting_arg(setting: &'static Setting, flag: &'static str) -> Arg {
             .default_missing_value("true")
             .value_name("BOOL")
             .value_parser(value_parser(setting)),
-        Kind::Origins => arg
+        Kind::Origins | Kind::Proxies => arg
             .action(ArgAction::Append)
             .value_parser(value_parser(setting)),
         _ => arg.value_parser(value_parser(setting)),

@@ -16,6 +16,7 @@ pub mod limits;
 mod metrics;
 mod middleware;
 mod problem;
+mod proxy;
 mod request;
 mod response;
 mod router;
@@ -40,6 +41,9 @@ pub use crate::middleware::{
     SecurityHeaders,
 };
 pub use crate::problem::Problem;
+pub use crate::proxy::{
+    MAX_PROXY_CONNECTIONS, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT, Proxy,
+};
 pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};

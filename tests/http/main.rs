@@ -17,5 +17,6 @@ mod http2_flow;
 mod keepalive;
 mod limits;
 mod metrics;
+mod proxy;
 mod sockets;
 mod tls;

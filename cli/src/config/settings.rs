@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use justapi_core::{BROTLI_LEVEL, GZIP_LEVEL, Limits, MIN_COMPRESSED_BYTES, ZSTD_LEVEL};
+use justapi_core::{
+    BROTLI_LEVEL, GZIP_LEVEL, Limits, MAX_PROXY_CONNECTIONS, MIN_COMPRESSED_BYTES,
+    PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT, ZSTD_LEVEL,
+};
 
 use super::value::{Kind, Value};
 use crate::descriptors;
@@ -283,6 +286,58 @@ pub(crate) static SETTINGS: &[Setting] = &[
         value_name: "FILE",
         is_rare: true,
         help: "File that holds the process id while the server runs",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy",
+        flag: Some("proxy"),
+        kind: Kind::Proxies,
+        value_name: "ROUTE=URL",
+        default: || Value::List(Vec::new()),
+        help: "Give a route and all below it to an http:// server; repeatable",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_connect",
+        flag: Some("proxy-timeout-connect"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_CONNECT_TIMEOUT),
+        is_rare: true,
+        help: "Time to connect to the server behind --proxy",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_head",
+        flag: Some("proxy-timeout-head"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_HEAD_TIMEOUT),
+        is_rare: true,
+        help: "Wait for the server behind --proxy to read on or to answer",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_body",
+        flag: Some("proxy-timeout-body"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_BODY_TIMEOUT),
+        is_rare: true,
+        help: "Wait for the next byte of an answer from behind --proxy",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_max_connections",
+        flag: Some("proxy-max-connections"),
+        kind: Kind::Number {
+            min: 1,
+            max: 65_535,
+        },
+        value_name: "N",
+        default: || Value::Number(MAX_PROXY_CONNECTIONS as u64),
+        is_rare: true,
+        help: "Connections of a lane to one server behind --proxy",
         ..BASE
     },
     Setting {

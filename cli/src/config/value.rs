@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// Origins that may call from a browser.
     Origins,
+    /// Routes with the upstream that each is given to.
+    Proxies,
     /// A URL path, or `off`, which is unset.
     UrlPath,
     /// An IP address with a port.
@@ -105,6 +107,11 @@ impl Value {
 }
 
 impl Kind {
+    /// Whether it is a list, to which each further flag adds.
+    pub(crate) const fn is_list(self) -> bool {
+        matches!(self, Self::Origins | Self::Proxies)
+    }
+
     /// Reads the text of a flag or an environment variable.
     ///
     /// # Errors
@@ -127,7 +134,7 @@ impl Kind {
                     .ok()
                     .and_then(|number| self.read(&number.to_string()))
             }
-            (Self::Origins, DeValue::Array(items)) => items
+            (Self::Origins | Self::Proxies, DeValue::Array(items)) => items
                 .iter()
                 .map(|item| item.get_ref().as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
@@ -162,6 +169,7 @@ impl Kind {
             Self::Switch => "`true` or `false`".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Origins => "origins such as https://example.org, or *".to_owned(),
+            Self::Proxies => "ROUTE=URL such as /api=http://127.0.0.1:9000".to_owned(),
             Self::UrlPath => "`off` or a path such as /metrics".to_owned(),
             Self::Address => "an address such as 127.0.0.1:9090".to_owned(),
         }
@@ -208,18 +216,8 @@ impl Kind {
                 _ => None,
             },
             Self::Choice(words) => text_if(words.contains(&text)),
-            Self::Origins => {
-                let origins: Vec<_> = text
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|origin| !origin.is_empty())
-                    .map(str::to_owned)
-                    .collect();
-                origins
-                    .iter()
-                    .all(|origin| is_origin(origin))
-                    .then_some(Value::List(origins))
-            }
+            Self::Origins => read_list(text, is_origin),
+            Self::Proxies => read_list(text, is_proxy),
             Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
             Self::Address => text_if(text.parse::<std::net::SocketAddr>().is_ok()),
         }
@@ -234,6 +232,7 @@ impl Kind {
             Self::Mode => "permission bits as a string such as \"660\"".to_owned(),
             Self::Lanes => format!("\"auto\" or a whole number from 1 to {MAX_LANES}"),
             Self::Origins => "an array of origins such as [\"https://example.org\"]".to_owned(),
+            Self::Proxies => "an array such as [\"/api=http://127.0.0.1:9000\"]".to_owned(),
             Self::Host | Self::Path | Self::UrlPath | Self::Address => {
                 format!("a string, {}", self.expected())
             }
@@ -340,6 +339,27 @@ fn is_origin(text: &str) -> bool {
         })
 }
 
+/// `/api=http://host:port/path`: what core refuses of it has a better message.
+fn is_proxy(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(route, url)| {
+        route.starts_with('/') && url.contains("://") && !text.contains(char::is_whitespace)
+    })
+}
+
+/// Reads items with commas between them.
+fn read_list(text: &str, is_item: fn(&str) -> bool) -> Option<Value> {
+    let items: Vec<_> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect();
+    items
+        .iter()
+        .all(|item| is_item(item))
+        .then_some(Value::List(items))
+}
+
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),
@@ -437,6 +457,10 @@ mod tests {
             Some("https://a.example,*"),
         );
         check(Kind::Origins, "a.example", None);
+        let proxies = "/api=http://a:1/x,/=http://b";
+        check(Kind::Proxies, proxies, Some(proxies));
+        check(Kind::Proxies, "api=http://a", None);
+        check(Kind::Proxies, "/api", None);
         check(Kind::UrlPath, "metrics", None);
         check(Kind::Address, "127.0.0.1:9090", Some("127.0.0.1:9090"));
         check(Kind::Address, "9090", None);

@@ -32,6 +32,10 @@ pub(super) fn explain(error: &Error, plan: &Plan) -> CliError {
             format!("metrics cannot be on {path}: the application serves {existing}"),
         )
         .with_hint("choose another path with `--metrics`, or an address of its own"),
+        Error::RouteConflict { .. } | Error::RoutePattern { .. } => {
+            CliError::new(Code::SettingConflict, error.to_string())
+                .with_hint("each `--proxy` needs a route of its own, such as `/api`")
+        }
         Error::UnixSocketInUse { path } => unix_in_use(path),
         Error::InheritedListener { fd, source } => CliError::new(
             Code::InheritedListener,

@@ -17,7 +17,6 @@ use self::pid_file::PidFile;
 pub(crate) use self::plan::Plan;
 use crate::args::Serve;
 use crate::config::{Config, Origin, Warning, show_time};
-use crate::demo;
 use crate::descriptors;
 use crate::error::{CliError, Code, plain};
 use crate::ui::{Ui, arrow, faint, good, heading, link};
@@ -64,7 +63,8 @@ fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
     let observer_ui = ui.clone();
     // Before anything listens, so that no signal after that is lost.
     let signals = StopSignals::watch().map_err(failed)?;
-    let bound = demo::router()
+    let bound = plan
+        .router()
         .and_then(|router| plan.server(router, listens))
         .and_then(|server| {
             server
@@ -129,8 +129,9 @@ fn say_listening(ui: &Ui, plan: &Plan, bound: &Bound) -> Result<(), CliError> {
         .metrics_place(bound)
         .map_or_else(String::new, |place| faint(&format!("     metrics {place}")));
     let mut lines = vec![format!(
-        "{}  serve   demo   {lanes} {plural}   {}",
+        "{}  serve   {}   {lanes} {plural}   {}",
         heading(&format!("justapi {}", env!("CARGO_PKG_VERSION"))),
+        plan.subject(),
         faint(&format!("pid {}", std::process::id()))
     )];
     for url in &urls {

@@ -3,13 +3,16 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use justapi_core::{
     AccessLog, AccessLogFormat, Bound, Compression, Cors, CorsConfig, Error, Limits, Listen,
-    MetricsMount, RequestId, Router, SecurityHeaders, Server, TlsFiles, num_inherited,
+    MAX_PROXY_CONNECTIONS, MetricsMount, Proxy, RequestId, Router, SecurityHeaders, Server,
+    TlsFiles, num_inherited,
 };
 
 use crate::config::{Config, Origin};
+use crate::demo;
 use crate::error::{CliError, Code, plain};
 use crate::ui::access_writer;
 
@@ -30,6 +33,9 @@ pub(crate) struct Plan {
     has_security_headers: bool,
     has_request_id: bool,
     has_health: bool,
+    proxies: Vec<(String, String)>,
+    proxy_timeouts: [Duration; 3],
+    proxy_max_connections: usize,
     compression: Option<Compression>,
     has_decompression: bool,
     access_log: Option<AccessLogFormat>,
@@ -77,6 +83,17 @@ impl Plan {
             has_security_headers: config.value("server.security_headers").is_on(),
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
+            proxies: proxies(config),
+            proxy_timeouts: [
+                "server.proxy_timeout_connect",
+                "server.proxy_timeout_head",
+                "server.proxy_timeout_body",
+            ]
+            .map(|key| config.value(key).time().unwrap_or_default()),
+            proxy_max_connections: config
+                .value("server.proxy_max_connections")
+                .number()
+                .map_or(MAX_PROXY_CONNECTIONS, |number| number as usize),
             compression: compression(config)?,
             has_decompression: config.value("server.decompression").is_on(),
             access_log: match config.value("log.access").text() {
@@ -111,6 +128,35 @@ impl Plan {
     /// [`Code::HostUnknown`].
     pub(super) fn listens(&self) -> Result<Vec<Listen>, CliError> {
         self.places.iter().map(Place::listen).collect()
+    }
+
+    /// What is served: the proxies, or the demo when there is none.
+    ///
+    /// # Errors
+    /// What core finds wrong with a route or an upstream.
+    pub(super) fn router(&self) -> Result<Router, Error> {
+        if self.proxies.is_empty() {
+            return demo::router();
+        }
+        let [connect, head, body] = self.proxy_timeouts;
+        self.proxies
+            .iter()
+            .try_fold(Router::new(), |router, (route, url)| {
+                Proxy::new(url)?
+                    .timeouts(connect, head, body)
+                    .max_connections(self.proxy_max_connections)
+                    .tls(self.tls.is_some())
+                    .mount(router, route)
+            })
+    }
+
+    /// What is served, in a word.
+    pub(super) const fn subject(&self) -> &'static str {
+        if self.proxies.is_empty() {
+            "demo"
+        } else {
+            "proxy"
+        }
     }
 
     /// The server, not started yet.
@@ -320,6 +366,14 @@ fn cors(config: &Config) -> Result<Vec<String>, CliError> {
         .with_hint("give `*` alone for every origin, or only the origins that may call"));
     }
     Ok(origins.to_vec())
+}
+
+fn proxies(config: &Config) -> Vec<(String, String)> {
+    let entries = config.value("server.proxy").list().iter();
+    entries
+        .filter_map(|entry| entry.split_once('='))
+        .map(|(route, url)| (route.to_owned(), url.to_owned()))
+        .collect()
 }
 
 fn compression(config: &Config) -> Result<Option<Compression>, CliError> {

@@ -453,13 +453,13 @@ fn connections_to_an_upstream_are_bounded() {
         let _released = held.lock().expect("no panic").recv_timeout(PATIENCE);
         accepted.send(OK);
     });
-    let server = proxy(address, &["--proxy-max-connections=1"]);
+    let server = proxy(address, &["--proxy-connections=1"]);
     let mut first = server.connect();
     first.send(get("/api/x"));
     arrived.recv_timeout(PATIENCE).expect("the first is there");
     let second = server.get("/api/x");
     check_problem(&second, 503);
-    assert_eq!(second.json()["limit"], "server.proxy_max_connections");
+    assert_eq!(second.json()["limit"], "server.proxy_connections");
     assert_eq!(second.header("retry-after"), Some("1"));
     release.send(()).expect("the upstream waits");
     assert_eq!(first.read().expect("an answer").text(), "fine");

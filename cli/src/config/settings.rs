@@ -328,8 +328,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
-        key: "server.proxy_max_connections",
-        flag: Some("proxy-max-connections"),
+        key: "server.proxy_connections",
+        flag: Some("proxy-connections"),
         kind: Kind::Number {
             min: 1,
             max: 65_535,
@@ -457,6 +457,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Switch,
         default: || Value::Switch(false),
         group: Group::Responses,
+        is_rare: true,
         help: "Decode request bodies that come as gzip, br or zstd",
         ..BASE
     },

@@ -47,7 +47,7 @@ pub const PROXY_BODY_TIMEOUT: Duration = Duration::from_mins(1);
 pub const MAX_PROXY_CONNECTIONS: usize = 512;
 
 /// Name of [`MAX_PROXY_CONNECTIONS`] in an answer.
-const CONNECTIONS_KEY: &str = "server.proxy_max_connections";
+const CONNECTIONS_KEY: &str = "server.proxy_connections";
 
 /// An upstream that routes can be given to.
 ///

@@ -91,7 +91,7 @@ impl Plan {
             ]
             .map(|key| config.value(key).time().unwrap_or_default()),
             proxy_max_connections: config
-                .value("server.proxy_max_connections")
+                .value("server.proxy_connections")
                 .number()
                 .map_or(MAX_PROXY_CONNECTIONS, |number| number as usize),
             compression: compression(config)?,

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
+use crate::decompression::DecodedBody;
 use crate::error::BodyError;
 use crate::feed::FedBody;
 use crate::files::FileSpan;
@@ -45,6 +46,7 @@ enum Kind {
     },
     Channel(mpsc::Receiver<Result<Bytes, BodyError>>),
     Custom(BoxBody),
+    Decoded(Box<DecodedBody>),
 }
 
 /// Where the rest of a request body comes from.
@@ -200,6 +202,28 @@ impl Body {
             Kind::Received { source, limit, .. } if source.size_hint().lower() > *limit => {
                 Some(*limit)
             }
+            Kind::Decoded(body) => body.inner().exceeded_limit(),
+            _ => None,
+        }
+    }
+
+    /// A body that is decoded while it is read.
+    pub(crate) fn decoded(body: DecodedBody) -> Self {
+        Self(Kind::Decoded(Box::new(body)))
+    }
+
+    /// The decoding body, if it is one.
+    pub(crate) fn as_decoded(&self) -> Option<&DecodedBody> {
+        match &self.0 {
+            Kind::Decoded(body) => Some(body),
+            _ => None,
+        }
+    }
+
+    /// All bytes of a body that is in memory as a whole.
+    pub(crate) fn as_full(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Kind::Full(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -215,13 +239,16 @@ impl Body {
 
     /// Replaces the byte limit of a request body; no effect on other kinds.
     pub fn set_limit(&mut self, bytes: u64) {
-        if let Kind::Received {
-            remaining, limit, ..
-        } = &mut self.0
-        {
-            let used = *limit - *remaining;
-            *limit = bytes;
-            *remaining = bytes.saturating_sub(used);
+        match &mut self.0 {
+            Kind::Received {
+                remaining, limit, ..
+            } => {
+                let used = *limit - *remaining;
+                *limit = bytes;
+                *remaining = bytes.saturating_sub(used);
+            }
+            Kind::Decoded(body) => body.set_limit(bytes),
+            _ => {}
         }
     }
 
@@ -316,6 +343,7 @@ impl HttpBody for Body {
                 .poll_recv(cx)
                 .map(|item| item.map(|chunk| chunk.map(Frame::data))),
             Kind::Custom(body) => body.as_mut().poll_frame(cx),
+            Kind::Decoded(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
 
@@ -327,6 +355,7 @@ impl HttpBody for Body {
             Kind::File(span) => span.remaining() == 0,
             Kind::Channel(_) => false,
             Kind::Custom(body) => body.is_end_stream(),
+            Kind::Decoded(body) => body.is_end_stream(),
         }
     }
 
@@ -338,6 +367,7 @@ impl HttpBody for Body {
             Kind::File(span) => SizeHint::with_exact(span.remaining()),
             Kind::Channel(_) => SizeHint::default(),
             Kind::Custom(body) => body.size_hint(),
+            Kind::Decoded(body) => body.size_hint(),
         }
     }
 }
@@ -351,6 +381,7 @@ impl fmt::Debug for Body {
             Kind::File(_) => "File",
             Kind::Channel(_) => "Channel",
             Kind::Custom(_) => "Custom",
+            Kind::Decoded(_) => "Decoded",
         };
         f.debug_struct("Body")
             .field("kind", &kind)

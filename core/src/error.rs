@@ -120,6 +120,18 @@ pub enum BodyError {
         /// Limit in bytes.
         limit: u64,
     },
+    /// A compressed body that grows beyond the ratio allowed.
+    #[error("body decompresses to more than {limit} times its size")]
+    Ratio {
+        /// Most decoded bytes for each byte received.
+        limit: u32,
+    },
+    /// A compressed body that is damaged or ends early.
+    #[error("body is not valid {coding}")]
+    Coding {
+        /// Content coding that the request named.
+        coding: &'static str,
+    },
     /// The peer left or broke the framing before the end.
     #[error("body ended early")]
     Incomplete {

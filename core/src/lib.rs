@@ -4,7 +4,10 @@
 //! handler and writes. See `ARCHITECTURE.md` for the life of a request.
 
 mod body;
+mod cache;
+mod compression;
 mod cookie;
+mod decompression;
 mod error;
 mod feed;
 mod files;
@@ -19,6 +22,7 @@ mod metrics;
 mod middleware;
 mod openapi;
 mod problem;
+mod proxy;
 mod request;
 mod response;
 mod router;
@@ -26,8 +30,16 @@ mod server;
 mod session;
 mod sse;
 mod validation;
+mod vary;
 
 pub use crate::body::{Body, BodySender};
+pub use crate::cache::{
+    CacheCounts, CacheLimits, CachePolicy, Cached, MAX_CACHE_BYTES, MAX_CACHE_ENTRIES,
+    MAX_CACHE_ENTRY_BYTES, ResponseCache,
+};
+pub use crate::compression::{
+    BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
+};
 pub use crate::error::{BodyError, Error, FormError, SessionError};
 pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::forms::{Form, FormLimits, Multipart, Part};
@@ -42,6 +54,9 @@ pub use crate::middleware::{
 };
 pub use crate::openapi::{DOCS_PATH, OPENAPI_PATH, OpenApi};
 pub use crate::problem::Problem;
+pub use crate::proxy::{
+    MAX_PROXY_CONNECTIONS, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT, Proxy,
+};
 pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};

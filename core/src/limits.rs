@@ -36,6 +36,9 @@ pub const HIGHEST_HEADER_BYTES: usize = 256 * 1024;
 pub const HIGHEST_HEADERS: usize = 10_000;
 /// Request body; axum's 2 MB, in binary units.
 pub const MAX_BODY_BYTES: u64 = 2 * 1024 * 1024;
+/// Decoded bytes for each byte of a compressed request body; JSON seldom
+/// shrinks to less than a fiftieth.
+pub const MAX_DECOMPRESSION_RATIO: u32 = 100;
 /// Body bytes read and thrown away after an early answer, before closing.
 pub const MAX_DRAIN_BYTES: u64 = 256 * 1024;
 /// Chunk extensions of one request: they carry nothing that we use.
@@ -115,6 +118,8 @@ pub struct Limits {
     pub max_headers: usize,
     /// See [`MAX_BODY_BYTES`].
     pub max_body_bytes: u64,
+    /// See [`MAX_DECOMPRESSION_RATIO`].
+    pub max_decompression_ratio: u32,
     /// See [`H2_MAX_STREAMS`].
     pub h2_max_streams: u32,
     /// See [`H2_MAX_HEADER_LIST_BYTES`].
@@ -158,6 +163,7 @@ impl Limits {
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_body_bytes: MAX_BODY_BYTES,
+        max_decompression_ratio: MAX_DECOMPRESSION_RATIO,
         h2_max_streams: H2_MAX_STREAMS,
         h2_max_header_list_bytes: H2_MAX_HEADER_LIST_BYTES,
         h2_stream_window_bytes: H2_STREAM_WINDOW_BYTES,

@@ -89,6 +89,12 @@ impl From<&BodyError> for Problem {
             BodyError::TooLarge { limit } => Self::new(StatusCode::PAYLOAD_TOO_LARGE)
                 .with_limit("server.limits.body", *limit)
                 .with_detail("the body is larger than this route accepts"),
+            BodyError::Ratio { limit } => Self::new(StatusCode::PAYLOAD_TOO_LARGE)
+                .with_limit("server.limits.decompression_ratio", u64::from(*limit))
+                .with_detail("the body decompresses to too many times its size"),
+            BodyError::Coding { coding } => Self::new(StatusCode::BAD_REQUEST).with_detail(
+                format!("the body is damaged or ends early: it is not valid {coding}"),
+            ),
             BodyError::Incomplete { .. } => Self::new(StatusCode::BAD_REQUEST)
                 .with_detail("the body ended early or its framing is invalid"),
             BodyError::Stalled => Self::new(StatusCode::REQUEST_TIMEOUT)

@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod compression;
+mod decompression;
 mod drain;
 mod faults;
 mod file_paths;
@@ -20,6 +22,7 @@ mod keepalive;
 mod limits;
 mod metrics;
 mod openapi;
+mod proxy;
 mod sessions;
 mod sockets;
 mod sse;

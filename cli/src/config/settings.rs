@@ -6,7 +6,11 @@
 
 use std::time::Duration;
 
-use justapi_core::{FileCache, Files, Limits};
+use justapi_core::{
+    BROTLI_LEVEL, FileCache, Files, GZIP_LEVEL, Limits, MAX_PROXY_CONNECTIONS,
+    MIN_COMPRESSED_BYTES, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT,
+    ZSTD_LEVEL,
+};
 
 use super::value::{Kind, Value};
 use crate::descriptors;
@@ -297,6 +301,58 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.proxy",
+        flag: Some("proxy"),
+        kind: Kind::ProxyRoutes,
+        value_name: "ROUTE=URL",
+        default: || Value::List(Vec::new()),
+        help: "Give a route and all below it to an http:// server; repeatable",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_connect",
+        flag: Some("proxy-timeout-connect"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_CONNECT_TIMEOUT),
+        is_rare: true,
+        help: "Time to connect to the server behind --proxy",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_head",
+        flag: Some("proxy-timeout-head"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_HEAD_TIMEOUT),
+        is_rare: true,
+        help: "Wait for the server behind --proxy to read on or to answer",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_body",
+        flag: Some("proxy-timeout-body"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_BODY_TIMEOUT),
+        is_rare: true,
+        help: "Wait for the next byte of an answer from behind --proxy",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_connections",
+        flag: Some("proxy-connections"),
+        kind: Kind::Number {
+            min: 1,
+            max: 65_535,
+        },
+        value_name: "N",
+        default: || Value::Number(MAX_PROXY_CONNECTIONS as u64),
+        is_rare: true,
+        help: "Connections of a lane to one server behind --proxy",
+        ..BASE
+    },
+    Setting {
         key: "server.tls.cert",
         flag: Some("tls-cert"),
         kind: Kind::Path,
@@ -472,6 +528,71 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Switch(false),
         group: Group::Responses,
         help: "Give each request an id, in X-Request-Id and in the access log",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression",
+        flag: Some("compression"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        help: "Compress text answers with gzip, br or zstd, as the client accepts",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_min_size",
+        flag: Some("compression-min-size"),
+        kind: Kind::Bytes {
+            max: u32::MAX as u64,
+        },
+        value_name: "SIZE",
+        default: || Value::Number(MIN_COMPRESSED_BYTES),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Smallest answer that is compressed; a stream always is",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_gzip_level",
+        flag: Some("compression-gzip-level"),
+        kind: Kind::Number { min: 1, max: 9 },
+        value_name: "N",
+        default: || Value::Number(GZIP_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of gzip, from fast to small",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_br_level",
+        flag: Some("compression-br-level"),
+        kind: Kind::Number { min: 0, max: 11 },
+        value_name: "N",
+        default: || Value::Number(BROTLI_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of br, from fast to small; above 6 it is slow",
+        ..BASE
+    },
+    Setting {
+        key: "server.compression_zstd_level",
+        flag: Some("compression-zstd-level"),
+        kind: Kind::Number { min: 1, max: 19 },
+        value_name: "N",
+        default: || Value::Number(ZSTD_LEVEL.into()),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Effort of zstd, from fast to small; above 9 it is slow",
+        ..BASE
+    },
+    Setting {
+        key: "server.decompression",
+        flag: Some("decompression"),
+        kind: Kind::Switch,
+        default: || Value::Switch(false),
+        group: Group::Responses,
+        is_rare: true,
+        help: "Decode request bodies that come as gzip, br or zstd",
         ..BASE
     },
     Setting {
@@ -725,6 +846,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "server.limits.headers",
         "limit-headers",
         "Header lines of a request"
+    ),
+    limit!(
+        max_decompression_ratio,
+        count,
+        "server.limits.decompression_ratio",
+        "limit-decompression-ratio",
+        "Decoded bytes for each byte of a compressed request body"
     ),
     limit!(
         h2_max_streams,

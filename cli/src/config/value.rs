@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
     /// Origins that may call from a browser.
     Origins,
+    /// Routes with the upstream that each is given to.
+    ProxyRoutes,
     /// A URL path, or `off`, which is unset.
     UrlPath,
     /// Folders of files with the routes that they are served under.
@@ -124,7 +126,7 @@ impl Kind {
     pub(crate) const fn is_list(self) -> bool {
         matches!(
             self,
-            Self::Origins | Self::Mounts | Self::Hosts | Self::Proxies
+            Self::Origins | Self::Mounts | Self::Hosts | Self::Proxies | Self::ProxyRoutes
         )
     }
 
@@ -150,7 +152,10 @@ impl Kind {
                     .ok()
                     .and_then(|number| self.read(&number.to_string()))
             }
-            (Self::Origins | Self::Hosts | Self::Proxies, DeValue::Array(items)) => items
+            (
+                Self::Origins | Self::Hosts | Self::Proxies | Self::ProxyRoutes,
+                DeValue::Array(items),
+            ) => items
                 .iter()
                 .map(|item| item.get_ref().as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
@@ -190,6 +195,7 @@ impl Kind {
             Self::Switch => "`true` or `false`".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Origins => "origins such as https://example.org, or *".to_owned(),
+            Self::ProxyRoutes => "ROUTE=URL such as /api=http://127.0.0.1:9000".to_owned(),
             Self::UrlPath => "`off` or a path such as /metrics".to_owned(),
             Self::Mounts => "a route and a folder such as /static=public".to_owned(),
             Self::FileNameOrOff => "`off` or a file name such as index.html".to_owned(),
@@ -257,6 +263,7 @@ impl Kind {
             Self::Endpoint | Self::Word => {
                 text_if(!text.is_empty() && !text.contains(char::is_whitespace))
             }
+            Self::ProxyRoutes => read_list(text, is_proxy),
             Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
             Self::Mounts => split_mounts(text)
                 .map(|mount| read_mount(mount, Path::new("")))
@@ -280,6 +287,7 @@ impl Kind {
                 "an array of routes and folders such as [\"/static=public\"]".to_owned()
             }
             Self::Hosts => "an array of hosts such as [\"example.org\"]".to_owned(),
+            Self::ProxyRoutes => "an array such as [\"/api=http://127.0.0.1:9000\"]".to_owned(),
             Self::Proxies => "an array of networks such as [\"10.0.0.0/8\"]".to_owned(),
             Self::Host
             | Self::Path
@@ -435,6 +443,13 @@ fn read_mount(text: &str, folder: &Path) -> Option<String> {
     is_valid.then(|| format!("{route}={}", folder.join(path).display()))
 }
 
+/// `/api=http://host:port/path`: what core refuses of it has a better message.
+fn is_proxy(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(route, url)| {
+        route.starts_with('/') && url.contains("://") && !text.contains(char::is_whitespace)
+    })
+}
+
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),
@@ -532,6 +547,10 @@ mod tests {
             Some("https://a.example,*"),
         );
         check(Kind::Origins, "a.example", None);
+        let proxies = "/api=http://a:1/x,/=http://b";
+        check(Kind::ProxyRoutes, proxies, Some(proxies));
+        check(Kind::ProxyRoutes, "api=http://a", None);
+        check(Kind::ProxyRoutes, "/api", None);
         check(Kind::UrlPath, "metrics", None);
         for mounts in ["/=site", "/a=b,/c=d", "/a=/b,c,/d=e=f"] {
             check(Kind::Mounts, mounts, Some(mounts));

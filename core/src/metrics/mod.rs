@@ -6,18 +6,20 @@
 //! `prometheus-client` counts with locked instructions behind a lock per
 //! family, and its text is `OpenMetrics`, not the text format 0.0.4.
 
+mod cache;
 mod exposition;
 mod lane;
 mod process;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::Method;
 
 use self::exposition::{Exposition, Kind};
 use self::lane::{METHODS, RouteCounts, RouteSlot, STATUS_CODES};
 use self::process::Process;
+use crate::cache::ResponseCache;
 use crate::limits::Reject;
 
 pub(crate) use self::lane::{LaneMetrics, Protocol, count_on_lane, enter_lane};
@@ -42,6 +44,7 @@ pub struct Metrics {
     process: Process,
     /// Name, help and value of counters that others keep.
     extra: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
+    cache: OnceLock<ResponseCache>,
 }
 
 impl Metrics {
@@ -77,6 +80,7 @@ impl Metrics {
             lanes,
             process: Process::new(),
             extra: Vec::new(),
+            cache: OnceLock::new(),
         }
     }
 
@@ -86,6 +90,11 @@ impl Metrics {
         counters: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
     ) {
         self.extra.extend(counters);
+    }
+
+    /// Adds what `cache` counts to the text; the first one that is given.
+    pub(crate) fn watch_cache(&self, cache: ResponseCache) {
+        self.cache.get_or_init(|| cache);
     }
 
     /// The counters that lane `index` alone may change.
@@ -106,6 +115,9 @@ impl Metrics {
         self.render_connections(&mut text);
         self.render_failures(&mut text);
         self.render_files(&mut text);
+        if let Some(cache) = self.cache.get() {
+            cache::render(&mut text, &cache.counts());
+        }
         text.gauge("justapi_lanes", "Serving threads.", self.lanes.len());
         text.family(
             "justapi_build_info",

@@ -11,14 +11,15 @@ use std::time::Duration;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, Entry, HeaderMap,
-    HeaderName, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALLOW, HeaderMap, HeaderName,
+    HeaderValue, ORIGIN, VARY,
 };
 use http::{Method, StatusCode};
 
 use crate::error::Error;
 use crate::middleware::write_field;
 use crate::response::Response;
+use crate::vary;
 
 /// How long a browser may keep a preflight answer; Starlette's 10 minutes.
 const DEFAULT_MAX_AGE: Duration = Duration::from_mins(10);
@@ -171,7 +172,7 @@ impl Cors {
         if matches!(self.origins, Origins::Listed(_)) {
             // On every answer, also one without an Origin: a cache must not
             // give that one to a script of another origin.
-            add_vary_origin(headers);
+            vary::add(headers, &ORIGIN, VARY_ORIGIN);
         }
         let Some(allowed_origin) = self.origins.answer(origin) else {
             return;
@@ -337,25 +338,6 @@ fn rendered_list<'a>(items: impl Iterator<Item = &'a str>) -> Option<HeaderValue
 /// Makes a value whose clones touch no reference count.
 fn permanent(text: String) -> HeaderValue {
     HeaderValue::from_static(text.leak())
-}
-
-fn add_vary_origin(headers: &mut HeaderMap) {
-    let covers_origin = |value: &HeaderValue| {
-        value.as_bytes().split(|byte| *byte == b',').any(|name| {
-            let name = name.trim_ascii();
-            name == b"*" || name.eq_ignore_ascii_case(b"origin")
-        })
-    };
-    match headers.entry(VARY) {
-        Entry::Vacant(entry) => {
-            entry.insert(VARY_ORIGIN);
-        }
-        Entry::Occupied(mut entry) => {
-            if !entry.iter().any(covers_origin) {
-                entry.append(VARY_ORIGIN);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

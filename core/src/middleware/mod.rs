@@ -40,6 +40,8 @@ pub use self::security_headers::SecurityHeaders;
 pub use self::span_export::OtlpEndpoint;
 pub use self::trace_context::{Trace, TraceContext};
 pub use self::trusted_hosts::{HostPattern, TrustedHosts};
+use crate::compression::Compression;
+use crate::decompression::Decompression;
 use crate::handler::FutureSlot;
 use crate::limits::Reject;
 use crate::request::Request;
@@ -135,6 +137,8 @@ pub(crate) struct Builtins {
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) trace: Option<Trace>,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) decompression: Option<Decompression>,
     /// Paths of the server's own probes: an orchestrator asks for them under
     /// any host, in clear, and as often as it likes.
     pub(crate) probe_paths: Vec<&'static str>,
@@ -171,7 +175,9 @@ impl Builtins {
         if let Some(sessions) = &self.sessions {
             sessions.open_into(request);
         }
-        None
+        self.decompression
+            .as_ref()
+            .and_then(|decompression| decompression.admit(request))
     }
 
     /// Completes a response: the session's cookie, and the end of the span.

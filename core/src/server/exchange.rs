@@ -26,6 +26,7 @@ use tokio::time::Sleep;
 use super::connection::Connection;
 use super::lane::Lane;
 use crate::body::Body;
+use crate::compression::Accepted;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::head::Head;
@@ -318,6 +319,7 @@ struct Record {
     route: Cell<RouteId>,
     decoration: Decoration,
     arrival: Arrival,
+    accepted: Option<Accepted>,
     log: Option<Box<LogFields>>,
     finished: bool,
 }
@@ -367,6 +369,10 @@ impl Record {
                 is_secure: arrival.is_secure(),
             },
             arrival,
+            accepted: builtins
+                .compression
+                .as_ref()
+                .map(|_| Accepted::of(head.headers())),
             log: builtins
                 .access_log
                 .as_ref()
@@ -376,7 +382,11 @@ impl Record {
     }
 
     /// Completes `response`, counts and logs it.
-    fn finish(&mut self, response: Response) -> Answer {
+    fn finish(&mut self, mut response: Response) -> Answer {
+        let builtins = &self.connection.lane.app.builtins;
+        if let (Some(compression), Some(accepted)) = (&builtins.compression, self.accepted) {
+            response = compression.apply(accepted, response);
+        }
         let mut response = self.settle(response);
         let lane = &*self.connection.lane;
         let status = response.status();

@@ -32,6 +32,9 @@ pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::scope::Drain;
 pub(crate) use self::scope::{count_rejected, with_limits};
 pub use self::tls::TlsFiles;
+use crate::cache::ResponseCache;
+use crate::compression::Compression;
+use crate::decompression::Decompression;
 use crate::error::Error;
 use crate::handler::inline;
 use crate::health::{HealthState, Probe};
@@ -99,6 +102,8 @@ pub struct Server {
     backlog: u32,
     tls: Option<TlsFiles>,
     builtins: Builtins,
+    decompression: bool,
+    cache: Option<ResponseCache>,
     middleware: Vec<Box<dyn Middleware>>,
     metrics: MetricsMount,
     health: bool,
@@ -127,6 +132,8 @@ impl Server {
             backlog: DEFAULT_BACKLOG,
             tls: None,
             builtins: Builtins::default(),
+            decompression: false,
+            cache: None,
             middleware: Vec::new(),
             metrics: MetricsMount::Path("/metrics".into()),
             health: true,
@@ -236,6 +243,29 @@ impl Server {
     #[must_use]
     pub fn trace(mut self, trace: Trace) -> Self {
         self.builtins.trace = Some(trace);
+        self
+    }
+
+    /// Switches response compression on.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.builtins.compression = Some(compression);
+        self
+    }
+
+    /// Whether compressed request bodies are decoded for the handlers.
+    ///
+    /// See [`Limits::max_decompression_ratio`] for what keeps bombs out.
+    #[must_use]
+    pub fn decompression(mut self, decode: bool) -> Self {
+        self.decompression = decode;
+        self
+    }
+
+    /// Shows the counters of a response cache among the metrics.
+    #[must_use]
+    pub fn response_cache(mut self, cache: &ResponseCache) -> Self {
+        self.cache = Some(cache.clone());
         self
     }
 
@@ -356,8 +386,12 @@ impl Server {
             .expect("nobody else has the metrics yet")
             .add_counters(builtins.counters());
         app.builtins = builtins;
+        app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;
         app.observer = self.observer;
+        if let Some(cache) = self.cache {
+            app.metrics.watch_cache(cache);
+        }
         metrics.get_or_init(|| Arc::clone(&app.metrics));
         Ok((Arc::new(app), admin.map(Arc::new)))
     }

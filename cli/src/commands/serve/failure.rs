@@ -48,6 +48,10 @@ pub(super) fn explain(error: &Error, plan: &Plan) -> CliError {
         )
         .with_cause(source)
         .with_hint("`--static ROUTE=DIR` names a folder; check its path and permissions"),
+        Error::RouteConflict { .. } | Error::RoutePattern { .. } => {
+            CliError::new(Code::SettingConflict, error.to_string())
+                .with_hint("each `--proxy` needs a route of its own, such as `/api`")
+        }
         Error::UnixSocketInUse { path } => unix_in_use(path),
         Error::InheritedListener { fd, source } => CliError::new(
             Code::InheritedListener,

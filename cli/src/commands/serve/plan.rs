@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use justapi_core::{
-    AccessLog, AccessLogFormat, Bound, Cors, CorsConfig, Error, FileCache, Files, Limits, Listen,
-    MetricsMount, RequestId, Router, Server, Symlinks, TlsFiles, num_inherited,
+    AccessLog, AccessLogFormat, Bound, Compression, Cors, CorsConfig, Error, FileCache, Files,
+    Limits, Listen, MAX_PROXY_CONNECTIONS, MetricsMount, Proxy, RequestId, Router, Server,
+    Symlinks, TlsFiles, num_inherited,
 };
 
 use super::guards::Guards;
@@ -18,6 +19,10 @@ use crate::ui::access_writer;
 
 /// Everything `serve` needs, in the server's types.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the configuration"
+)]
 pub(crate) struct Plan {
     places: Vec<Place>,
     pub(super) lanes: usize,
@@ -29,6 +34,11 @@ pub(crate) struct Plan {
     has_request_id: bool,
     has_health: bool,
     has_docs: bool,
+    proxies: Vec<(String, String)>,
+    proxy_timeouts: [Duration; 3],
+    proxy_max_connections: usize,
+    compression: Option<Compression>,
+    has_decompression: bool,
     access_log: Option<AccessLogFormat>,
     metrics: Metrics,
     files: Vec<Mount>,
@@ -94,6 +104,19 @@ impl Plan {
             has_request_id: config.value("server.request_id").is_on(),
             has_health: config.value("server.health").is_on(),
             has_docs: config.value("server.docs").is_on(),
+            proxies: proxies(config),
+            proxy_timeouts: [
+                "server.proxy_timeout_connect",
+                "server.proxy_timeout_head",
+                "server.proxy_timeout_body",
+            ]
+            .map(|key| config.value(key).time().unwrap_or_default()),
+            proxy_max_connections: config
+                .value("server.proxy_connections")
+                .number()
+                .map_or(MAX_PROXY_CONNECTIONS, |number| number as usize),
+            compression: compression(config)?,
+            has_decompression: config.value("server.decompression").is_on(),
             access_log: match config.value("log.access").text() {
                 Some("text") => Some(AccessLogFormat::Text),
                 Some("json") => Some(AccessLogFormat::Json),
@@ -121,11 +144,12 @@ impl Plan {
             .map_err(|error| super::failure::explain(&error, self))
     }
 
-    /// The routes of the demo, with their documentation, and of the folders; a
-    /// folder on `/` is alone.
+    /// The routes of the proxies, or else of the demo with their documentation;
+    /// and of the folders.
     ///
     /// # Errors
-    /// A folder that cannot be served, or a route that another one has.
+    /// A folder or an upstream that cannot be served, or a route that another
+    /// one has.
     pub(super) fn router(&self) -> Result<Router, Error> {
         let mut router = Router::new();
         if self.has_demo() {
@@ -133,6 +157,14 @@ impl Plan {
             if self.has_docs {
                 router = demo::description().mount(router)?;
             }
+        }
+        let [connect, head, body] = self.proxy_timeouts;
+        for (route, url) in &self.proxies {
+            router = Proxy::new(url)?
+                .timeouts(connect, head, body)
+                .max_connections(self.proxy_max_connections)
+                .tls(self.tls.is_some())
+                .mount(router, route)?;
         }
         let options = &self.file_options;
         self.files.iter().try_fold(router, |router, mount| {
@@ -152,16 +184,21 @@ impl Plan {
     }
 
     /// What is served, in a word or two.
-    pub(super) fn served(&self) -> &'static str {
-        match (self.has_demo(), self.has_files()) {
-            (true, false) => "demo",
-            (true, true) => "demo, files",
-            (false, _) => "files",
-        }
+    pub(super) fn served(&self) -> String {
+        let parts = [
+            (self.has_demo(), "demo"),
+            (!self.proxies.is_empty(), "proxy"),
+            (self.has_files(), "files"),
+        ];
+        let parts = parts
+            .into_iter()
+            .filter_map(|(is_served, name)| is_served.then_some(name));
+        parts.collect::<Vec<_>>().join(", ")
     }
 
+    /// A folder on `/` and proxies take the demo's place.
     fn has_demo(&self) -> bool {
-        self.files.iter().all(|mount| mount.route != "/")
+        self.proxies.is_empty() && self.files.iter().all(|mount| mount.route != "/")
     }
 
     /// Turns host names into addresses.
@@ -182,6 +219,7 @@ impl Plan {
             .limits(self.limits.clone())
             .backlog(self.backlog)
             .health(self.has_health)
+            .decompression(self.has_decompression)
             .metrics(match &self.metrics {
                 Metrics::Off => MetricsMount::Off,
                 Metrics::Path(path) => MetricsMount::Path(path.clone()),
@@ -203,6 +241,9 @@ impl Plan {
         }
         if self.has_request_id {
             server = server.request_id(RequestId::default());
+        }
+        if let Some(compression) = &self.compression {
+            server = server.compression(compression.clone());
         }
         if let Some(format) = self.access_log {
             server = server.access_log(AccessLog::new(format, access_writer())?);
@@ -373,6 +414,31 @@ fn cors(config: &Config) -> Result<Vec<String>, CliError> {
         .with_hint("give `*` alone for every origin, or only the origins that may call"));
     }
     Ok(origins.to_vec())
+}
+
+fn proxies(config: &Config) -> Vec<(String, String)> {
+    let entries = config.value("server.proxy").list().iter();
+    entries
+        .filter_map(|entry| entry.split_once('='))
+        .map(|(route, url)| (route.to_owned(), url.to_owned()))
+        .collect()
+}
+
+fn compression(config: &Config) -> Result<Option<Compression>, CliError> {
+    if !config.value("server.compression").is_on() {
+        return Ok(None);
+    }
+    let number = |key| config.value(key).number().unwrap_or_default();
+    let level = |key| u8::try_from(number(key)).unwrap_or(u8::MAX);
+    Compression::new()
+        .min_bytes(number("server.compression_min_size"))
+        .levels(
+            level("server.compression_gzip_level"),
+            level("server.compression_br_level"),
+            level("server.compression_zstd_level"),
+        )
+        .map(Some)
+        .map_err(|error| conflict(config, "server.compression", error.to_string()))
 }
 
 fn metrics(config: &Config) -> Metrics {

@@ -1,0 +1,298 @@
+//! Headers on their way through: what stays behind, and what is added.
+//!
+//! Guarantees: hop-by-hop fields never pass (RFC 9110 §7.6.1), and what the
+//! upstream reads about the client is what this server saw, not what the
+//! client claims, unless the peer is a proxy that is trusted.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::Version;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+
+use crate::request::{Peer, Request};
+use crate::vary;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What a client could claim about itself.
+const CLAIMS: [HeaderName; 7] = [
+    FORWARDED,
+    X_FORWARDED_FOR,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+/// Fields for one hop only, besides those that `Connection` names. `Host`,
+/// `Expect` and `Content-Length` are made anew for the next hop.
+const OF_ONE_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Removes what belongs to the connection that the message came by.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(vary::names)
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
+        .collect();
+    for name in named.iter().chain(&OF_ONE_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// What is known of the client's side of a request.
+#[derive(Debug)]
+pub(super) struct Client<'a> {
+    pub(super) peer: Peer,
+    pub(super) version: Version,
+    pub(super) is_tls: bool,
+    pub(super) trusted: &'a [IpAddr],
+}
+
+/// Takes the headers of `request` and turns them into those for `host`.
+pub(super) fn request_headers(
+    request: &mut Request,
+    host: &HeaderValue,
+    client: &Client<'_>,
+) -> HeaderMap {
+    let authority = request.uri().authority().cloned();
+    let mut headers = std::mem::take(request.headers_mut());
+    remove_hop_by_hop(&mut headers);
+    headers.remove(EXPECT);
+    headers.remove(CONTENT_LENGTH);
+    let asked = authority
+        .and_then(|name| HeaderValue::from_str(name.as_str()).ok())
+        .or_else(|| headers.get(HOST).cloned());
+    headers.insert(HOST, host.clone());
+    join_cookies(&mut headers);
+    let is_trusted =
+        matches!(client.peer, Peer::Tcp(address) if client.trusted.contains(&address.ip()));
+    if !is_trusted {
+        for name in &CLAIMS {
+            headers.remove(name);
+        }
+    }
+    let address = match client.peer {
+        Peer::Tcp(address) => Some(address.ip().to_canonical()),
+        Peer::Unix | Peer::Unknown => None,
+    };
+    let scheme = if client.is_tls { "https" } else { "http" };
+    if let Some(address) = address {
+        append_to_list(&mut headers, X_FORWARDED_FOR, &address.to_string());
+    }
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    if let Some(asked) = &asked
+        && !headers.contains_key(X_FORWARDED_HOST)
+    {
+        headers.insert(X_FORWARDED_HOST, asked.clone());
+    }
+    let element = forwarded(address, asked.as_ref(), scheme);
+    append_to_list(&mut headers, FORWARDED, &element);
+    add_via(&mut headers, client.version);
+    headers
+}
+
+/// RFC 9110 §7.6.3: how the message came, with our name.
+pub(super) fn add_via(headers: &mut HeaderMap, version: Version) {
+    let element = match version {
+        Version::HTTP_2 => "2 justapi",
+        Version::HTTP_10 => "1.0 justapi",
+        _ => "1.1 justapi",
+    };
+    append_to_list(headers, VIA, element);
+}
+
+/// One element of `Forwarded` (RFC 7239 §4).
+fn forwarded(address: Option<IpAddr>, host: Option<&HeaderValue>, scheme: &str) -> String {
+    let mut element = match address {
+        Some(IpAddr::V4(address)) => format!("for={address}"),
+        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
+        None => "for=unknown".to_owned(),
+    };
+    // A valid host needs no escape inside of quotes.
+    if let Some(host) = host.and_then(|host| host.to_str().ok())
+        && !host.contains(['"', '\\'])
+    {
+        write!(element, ";host=\"{host}\"").expect("memory");
+    }
+    write!(element, ";proto={scheme}").expect("memory");
+    element
+}
+
+/// Ends the list with `element`, in one field line.
+fn append_to_list(headers: &mut HeaderMap, name: HeaderName, element: &str) {
+    let mut list = Vec::new();
+    for value in headers.get_all(&name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    list.extend_from_slice(element.as_bytes());
+    // Values and elements are valid, and so is what joins them.
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, value);
+    }
+}
+
+/// RFC 9113 §8.2.3: HTTP/1.1 has one cookie line.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut cookies = headers.get_all(COOKIE).iter();
+    if cookies.next().is_none() || cookies.next().is_none() {
+        return;
+    }
+    let all: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Uri};
+
+    use super::*;
+    use crate::body::Body;
+
+    fn forwarded_headers(
+        lines: &[(&'static str, &'static str)],
+        peer: &str,
+        trusted: &[IpAddr],
+    ) -> HeaderMap {
+        let mut request = Request::new(Method::GET, Uri::from_static("/"), Body::empty());
+        for (name, value) in lines {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(*name, value);
+        }
+        let client = Client {
+            peer: Peer::Tcp(peer.parse().expect("an address")),
+            version: Version::HTTP_11,
+            is_tls: false,
+            trusted,
+        };
+        request_headers(&mut request, &HeaderValue::from_static("up:1"), &client)
+    }
+
+    #[track_caller]
+    fn check(headers: &HeaderMap, expected: &[(&str, &str)]) {
+        let mut found: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().expect("ASCII")))
+            .collect();
+        found.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn one_hop_fields_stay_behind() {
+        let headers = forwarded_headers(
+            &[
+                ("connection", "close, X-Mine"),
+                ("connection", "x-other"),
+                ("x-mine", "a"),
+                ("x-other", "a"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-connection", "keep-alive"),
+                ("proxy-authorization", "Basic a"),
+                ("te", "trailers"),
+                ("transfer-encoding", "chunked"),
+                ("upgrade", "h2c"),
+                ("expect", "100-continue"),
+                ("content-length", "3"),
+                ("accept", "*/*"),
+                ("host", "front"),
+            ],
+            "192.0.2.7:99",
+            &[],
+        );
+        check(
+            &headers,
+            &[
+                ("accept", "*/*"),
+                ("host", "up:1"),
+                ("x-forwarded-for", "192.0.2.7"),
+                ("x-forwarded-host", "front"),
+                ("x-forwarded-proto", "http"),
+                ("forwarded", "for=192.0.2.7;host=\"front\";proto=http"),
+                ("via", "1.1 justapi"),
+            ],
+        );
+    }
+
+    #[test]
+    fn claims_are_believed_of_trusted_proxies_only() {
+        let claims = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "shop.example"),
+            ("forwarded", "for=203.0.113.9"),
+            ("x-real-ip", "203.0.113.9"),
+            ("via", "1.1 edge"),
+        ];
+        let doubted = forwarded_headers(&claims, "[::1]:5", &[]);
+        check(
+            &doubted,
+            &[
+                ("host", "up:1"),
+                ("x-forwarded-for", "::1"),
+                ("x-forwarded-proto", "http"),
+                ("forwarded", "for=\"[::1]\";proto=http"),
+                ("via", "1.1 edge, 1.1 justapi"),
+            ],
+        );
+        let edge = ["10.0.0.1".parse().expect("an address")];
+        let believed = forwarded_headers(&claims, "10.0.0.1:5", &edge);
+        check(
+            &believed,
+            &[
+                ("host", "up:1"),
+                ("x-forwarded-for", "203.0.113.9, 10.0.0.1"),
+                ("x-forwarded-proto", "https"),
+                ("x-forwarded-host", "shop.example"),
+                ("x-real-ip", "203.0.113.9"),
+                ("forwarded", "for=203.0.113.9, for=10.0.0.1;proto=http"),
+                ("via", "1.1 edge, 1.1 justapi"),
+            ],
+        );
+    }
+
+    #[test]
+    fn connection_cannot_remove_what_we_add() {
+        let lines = [("connection", "x-forwarded-for, via, host, forwarded")];
+        let headers = forwarded_headers(&lines, "192.0.2.7:99", &[]);
+        for name in ["x-forwarded-for", "via", "host", "forwarded"] {
+            assert!(headers.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn cookies_become_one_line() {
+        let lines = [("cookie", "a=1"), ("cookie", "b=2; c=3")];
+        let headers = forwarded_headers(&lines, "192.0.2.7:99", &[]);
+        assert_eq!(headers[COOKIE], "a=1; b=2; c=3");
+    }
+}

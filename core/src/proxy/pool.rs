@@ -1,0 +1,248 @@
+//! Connections of one lane to one upstream.
+//!
+//! Guarantees: a lane has at most the configured number of them; a connection
+//! that is dropped in the middle of an exchange is closed, never used again;
+//! everything runs on the lane's own thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::body::RequestBody;
+use super::target::Upstream;
+
+/// Idle connections that a lane keeps for one upstream.
+const MAX_IDLE_CONNECTIONS: usize = 32;
+/// How long an idle connection is kept: below the 5 s after which Node.js and
+/// uvicorn close theirs, so that requests seldom meet a closing one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Header lines of an upstream's response; as of a request.
+const MAX_RESPONSE_HEADERS: usize = 100;
+/// Head of an upstream's response, and what is read of its body at a time;
+/// hyper's buffer may grow to twice that before it looks.
+const MAX_RESPONSE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectError {
+    /// The lane has as many as it may have.
+    Full,
+    /// No address took the connection.
+    Refused,
+    /// No answer in time.
+    TimedOut,
+}
+
+#[derive(Default)]
+struct LanePool {
+    idle: Vec<Connection>,
+    num_open: Arc<AtomicUsize>,
+}
+
+thread_local! {
+    /// By number of the proxy.
+    static POOLS: RefCell<HashMap<u32, LanePool>> = RefCell::new(HashMap::new());
+}
+
+/// An open connection to an upstream; closed when dropped.
+pub(super) struct Connection {
+    pub(super) sender: SendRequest<RequestBody>,
+    /// Whether it has carried an exchange before this one.
+    pub(super) is_reused: bool,
+    proxy: u32,
+    driver: AbortHandle,
+    num_received: Arc<AtomicU64>,
+    idle_since: Instant,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("is_reused", &self.is_reused)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// The idle connection that was used last, if one is still good.
+    pub(super) async fn take(proxy: u32) -> Option<Self> {
+        loop {
+            // The borrow ends before a connection is dropped or awaited.
+            let popped = POOLS.with(|pools| pools.borrow_mut().get_mut(&proxy)?.idle.pop());
+            let mut connection = popped?;
+            if connection.idle_since.elapsed() < IDLE_TIMEOUT
+                && !connection.sender.is_closed()
+                && connection.sender.ready().await.is_ok()
+            {
+                connection.is_reused = true;
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Opens a connection, trying each address in turn.
+    pub(super) async fn open(
+        proxy: u32,
+        upstream: &Upstream,
+        max_connections: usize,
+        limit: Duration,
+    ) -> Result<Self, ConnectError> {
+        let permit = Permit::take(proxy, max_connections).ok_or(ConnectError::Full)?;
+        let stream = match timeout(limit, connect(upstream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(_)) => return Err(ConnectError::Refused),
+            Err(_) => return Err(ConnectError::TimedOut),
+        };
+        let num_received = Arc::new(AtomicU64::new(0));
+        let counted = Counted {
+            stream,
+            num_received: Arc::clone(&num_received),
+        };
+        let (sender, driver) = http1::Builder::new()
+            .max_headers(MAX_RESPONSE_HEADERS)
+            .max_buf_size(MAX_RESPONSE_BUFFER_BYTES)
+            .handshake(TokioIo::new(counted))
+            .await
+            .map_err(|_| ConnectError::Refused)?;
+        let driver = tokio::spawn(async move {
+            // Its failure reaches the exchange that is under way.
+            drop(driver.await);
+            drop(permit);
+        });
+        Ok(Self {
+            sender,
+            is_reused: false,
+            proxy,
+            driver: driver.abort_handle(),
+            num_received,
+            idle_since: Instant::now(),
+        })
+    }
+
+    /// Bytes that the upstream has sent on it so far.
+    pub(super) fn num_received(&self) -> u64 {
+        self.num_received.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the connection for the lane's next request.
+    pub(super) fn put(mut self) {
+        if self.sender.is_closed() {
+            return;
+        }
+        self.idle_since = Instant::now();
+        let surplus = POOLS.try_with(|pools| {
+            let mut pools = pools.borrow_mut();
+            let idle = &mut pools.entry(self.proxy).or_default().idle;
+            idle.push(self);
+            (idle.len() > MAX_IDLE_CONNECTIONS).then(|| idle.remove(0))
+        });
+        // Closed outside of the borrow.
+        drop(surplus);
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for address in &upstream.addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Without it a small body may wait for an acknowledgement:
+                // slower, and not worth failing.
+                drop(stream.set_nodelay(true));
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The right to one open connection.
+struct Permit(Arc<AtomicUsize>);
+
+impl Permit {
+    fn take(proxy: u32, max: usize) -> Option<Self> {
+        let num_open = POOLS.with(|pools| {
+            let mut pools = pools.borrow_mut();
+            Arc::clone(&pools.entry(proxy).or_default().num_open)
+        });
+        (num_open.load(Ordering::Relaxed) < max).then(|| {
+            num_open.fetch_add(1, Ordering::Relaxed);
+            Self(num_open)
+        })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket that counts what it receives.
+struct Counted {
+    stream: TcpStream,
+    num_received: Arc<AtomicU64>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let received = (buffer.filled().len() - before) as u64;
+        self.num_received.fetch_add(received, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

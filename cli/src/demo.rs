@@ -5,8 +5,8 @@
 //! that a measurement of it measures the work.
 
 use justapi_core::{
-    BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response, RouteOptions,
-    Router, header, inline,
+    BodyError, Deflate, HeaderMap, HeaderValue, IntoResponse as _, Json, Request, Response,
+    RouteOptions, Router, WebSocket, WebSocketUpgrade, header, inline,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -26,10 +26,14 @@ const PAGE_POLICY: HeaderValue =
 pub(crate) fn router() -> Result<Router, justapi_core::Error> {
     // `/anything` counts the body and throws it away: its size costs no memory.
     let any_size = RouteOptions::new().max_body_bytes(u64::MAX);
+    let socket = WebSocketUpgrade::new()
+        .protocols(["echo"])
+        .deflate(Deflate::new().context_takeover(true));
     Router::new()
         .get("/", inline(|_: Request| page()))?
         .get("/hello", inline(|_: Request| hello()))?
         .post("/echo", echo)?
+        .get("/ws", socket.handler(echo_messages))?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
 }
@@ -49,6 +53,15 @@ fn page() -> Response {
 
 async fn echo(request: Request) -> Result<Json<Value>, BodyError> {
     request.json().await.map(Json)
+}
+
+/// Sends each message back as it came.
+async fn echo_messages(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        if socket.send(message).await.is_err() {
+            break;
+        }
+    }
 }
 
 /// What was received, for `/anything`.

@@ -17,9 +17,11 @@ mod request;
 mod response;
 mod router;
 mod server;
+mod upgrade;
+mod websocket;
 
 pub use crate::body::{Body, BodySender};
-pub use crate::error::{BodyError, Error};
+pub use crate::error::{BodyError, Error, WebSocketError};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
 pub use crate::health::{HealthState, Probe};
 pub use crate::limits::{Limits, Reject};
@@ -35,6 +37,11 @@ pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router,
 pub use crate::server::{
     Bound, BoundAddress, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
     StopSignals, TlsFiles, num_inherited,
+};
+pub use crate::upgrade::Upgraded;
+pub use crate::websocket::{
+    CloseCode, CloseFrame, Deflate, Message, WebSocket, WebSocketHandler, WebSocketLimits,
+    WebSocketUpgrade, websocket,
 };
 
 pub use bytes::Bytes;

@@ -33,6 +33,7 @@ use crate::limits::{MAX_DRAIN_BYTES, MAX_HEADERS, Reject};
 use crate::metrics;
 use crate::problem::Problem;
 use crate::request::Peer;
+use crate::upgrade::OnUpgrade;
 
 /// How long an idle connection stays open for one more request once the
 /// server drains: a client that is about to send should not meet a reset.
@@ -95,6 +96,8 @@ pub(super) struct Connection {
     pub(super) num_exchanges: Cell<u64>,
     /// Whether a request body missed its deadline.
     pub(super) body_stalled: Cell<bool>,
+    /// What takes the connection over once the last response is out.
+    pub(super) upgrade: RefCell<Option<OnUpgrade>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -120,6 +123,7 @@ impl Connection {
             num_complete: Cell::new(0),
             num_exchanges: Cell::new(0),
             body_stalled: Cell::new(false),
+            upgrade: RefCell::new(None),
             waker: RefCell::new(None),
         })
     }
@@ -141,6 +145,27 @@ impl Connection {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
+    }
+
+    /// Ready once the server drains; else wakes the task when it begins to.
+    pub(super) fn poll_draining(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.lane.draining_since.get().is_some() {
+            return Poll::Ready(());
+        }
+        self.remember(cx);
+        Poll::Pending
+    }
+
+    /// Keeps the waker for [`Self::wake`]; whether it is the one that was kept.
+    fn remember(&self, cx: &Context<'_>) -> bool {
+        let mut waker = self.waker.borrow_mut();
+        let is_known = waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()));
+        if !is_known {
+            *waker = Some(cx.waker().clone());
+        }
+        is_known
     }
 
     /// The earliest deadline that now applies, and what missing it means.
@@ -221,14 +246,7 @@ impl Deadline {
 
     /// The limit that has been missed, if one has; else arranges a wake-up.
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<Reject> {
-        let mut waker = self.connection.waker.borrow_mut();
-        let is_known_waker = waker
-            .as_ref()
-            .is_some_and(|known| known.will_wake(cx.waker()));
-        if !is_known_waker {
-            *waker = Some(cx.waker().clone());
-        }
-        drop(waker);
+        let is_known_waker = self.connection.remember(cx);
         loop {
             let (deadline, missed) = self.connection.deadline()?;
             if deadline < self.armed {
@@ -355,7 +373,16 @@ async fn serve_h1<S: Transport>(
     })
     .await;
 
-    let stream = server.into_parts().io;
+    let parts = server.into_parts();
+    let stream = parts.io;
+    if let (None, Some(on_upgrade)) = (missed, connection.upgrade.take()) {
+        if let Some(upgraded) = stream.into_upgraded(&parts.read_buf)
+            && let Some(work) = on_upgrade.begin(upgraded)
+        {
+            work.await;
+        }
+        return;
+    }
     match missed {
         Some(Reject::WriteStall) => {
             connection.count(Reject::WriteStall);
@@ -403,6 +430,7 @@ async fn serve_h2<S: Transport>(
             .timer(LaneTimer)
             .keep_alive_interval(H2_PING)
             .keep_alive_timeout(H2_PING)
+            .enable_connect_protocol()
             .max_concurrent_streams(limits.h2_max_streams)
             .max_header_list_size(limits.h2_max_header_list_bytes)
             .initial_stream_window_size(limits.h2_stream_window_bytes)

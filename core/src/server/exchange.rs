@@ -25,6 +25,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::connection::Connection;
+use super::handover::{Tunnel, hand_over};
 use super::lane::Lane;
 use crate::body::Body;
 use crate::error::BodyError;
@@ -36,6 +37,7 @@ use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::{Lookup, RouteId};
+use crate::upgrade::OnUpgrade;
 
 /// Bodies up to this size fit the socket's buffer: the response is gone when
 /// its head is.
@@ -47,9 +49,13 @@ const MAX_KEPT_SLOTS: usize = 1024;
 ///
 /// Everything up to the first wait happens here, so that an answer that is
 /// ready at once is never moved through a larger future.
-pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming>) -> Exchange {
+pub(super) fn begin(
+    connection: &Rc<Connection>,
+    mut request: http::Request<Incoming>,
+) -> Exchange {
     connection.used.set(true);
     let app = &*connection.lane.app;
+    let tunnel = Tunnel::of(&mut request);
     let (mut head, incoming) = request.into_parts();
     if let Some(authority) = head.uri.authority()
         && !connection.is_h2.get()
@@ -59,6 +65,7 @@ pub(super) fn begin(connection: &Rc<Connection>, request: http::Request<Incoming
         head.headers.insert(HOST, host);
     }
     let mut record = Record::start(connection, &head);
+    record.tunnel = tunnel;
     if let Some(response) = answer_early(&connection.lane, &head) {
         return Exchange::ready(&mut record, response);
     }
@@ -309,6 +316,7 @@ struct Record {
     request_id: Option<Id>,
     origin: Option<HeaderValue>,
     log: Option<Box<LogFields>>,
+    tunnel: Option<Tunnel>,
     finished: bool,
 }
 
@@ -351,6 +359,7 @@ impl Record {
                     referer: head.headers.get(REFERER).cloned(),
                 })
             }),
+            tunnel: None,
             finished: false,
         }
     }
@@ -359,7 +368,8 @@ impl Record {
     fn finish(&mut self, response: Response) -> http::Response<Body> {
         let lane = &*self.connection.lane;
         let builtins = &lane.app.builtins;
-        let mut response = self.settle(response).into_http();
+        let response = hand_over(&self.connection, self.tunnel.take(), self.settle(response));
+        let mut response = response.into_http();
         let status = response.status();
         if let Some(id) = &self.request_id {
             RequestId::apply(id, response.headers_mut());
@@ -409,6 +419,8 @@ impl Record {
         let status = response.status();
         if connection.body_stalled.get() && response.is_incomplete_body() {
             response = Problem::from(&BodyError::Stalled).into_response();
+        } else if OnUpgrade::is_in(response.extensions_mut()) {
+            return response;
         } else if status.is_informational() {
             response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
         } else if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {

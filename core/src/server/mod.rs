@@ -6,6 +6,7 @@
 mod connection;
 mod exchange;
 mod executor;
+mod handover;
 mod lane;
 mod listener;
 mod running;

@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::{Connection, Waiting};
 use crate::gate::{Expecting, Gate};
+use crate::upgrade::Upgraded;
 
 /// Head and body up to this size are sent from one buffer: copying them is
 /// cheaper than having the kernel read a vector.
@@ -127,6 +128,22 @@ impl<S: Transport> GatedStream<S> {
             None => false,
         };
         (self.transport, unread)
+    }
+
+    /// The bare transport, with what was read beyond the last request.
+    ///
+    /// `None` when those bytes broke a framing rule: the peer sent them before
+    /// it could know that they would not be HTTP.
+    pub(super) fn into_upgraded(self, taken: &[u8]) -> Option<Upgraded> {
+        if self.connection.refusal.get().is_some() {
+            return None;
+        }
+        let unread = [taken, &self.admitted, &self.unadmitted].concat();
+        Some(Upgraded::new(
+            self.transport,
+            unread.into(),
+            self.connection,
+        ))
     }
 
     fn note_gate(&mut self, gate: &Gate) {

@@ -17,3 +17,4 @@ mod limits;
 mod metrics;
 mod sockets;
 mod tls;
+mod websocket;

@@ -10,6 +10,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -98,6 +99,8 @@ pub(super) struct Connection {
     pub(super) body_stalled: Cell<bool>,
     /// What takes the connection over once the last response is out.
     pub(super) upgrade: RefCell<Option<OnUpgrade>>,
+    /// Tasks of HTTP/2 streams that have been taken over, by their number.
+    pub(super) tunnel_wakers: RefCell<BTreeMap<u64, Waker>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -124,6 +127,7 @@ impl Connection {
             num_exchanges: Cell::new(0),
             body_stalled: Cell::new(false),
             upgrade: RefCell::new(None),
+            tunnel_wakers: RefCell::new(BTreeMap::new()),
             waker: RefCell::new(None),
         })
     }
@@ -143,6 +147,9 @@ impl Connection {
     /// Makes the connection notice that the server drains.
     pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+        for waker in self.tunnel_wakers.take().into_values() {
             waker.wake();
         }
     }

@@ -49,10 +49,7 @@ const MAX_KEPT_SLOTS: usize = 1024;
 ///
 /// Everything up to the first wait happens here, so that an answer that is
 /// ready at once is never moved through a larger future.
-pub(super) fn begin(
-    connection: &Rc<Connection>,
-    mut request: http::Request<Incoming>,
-) -> Exchange {
+pub(super) fn begin(connection: &Rc<Connection>, mut request: http::Request<Incoming>) -> Exchange {
     connection.used.set(true);
     let app = &*connection.lane.app;
     let tunnel = Tunnel::of(&mut request);

@@ -57,13 +57,16 @@ pub(super) fn hand_over(
     match (tunnel, on_upgrade) {
         (None, None) => response,
         (Some(tunnel), Some(on_upgrade)) => {
-            let connection = Rc::clone(connection);
             // An open stream keeps the connection from being idle.
-            let tracker = StreamTracker::new(Rc::clone(&connection));
+            let tracker = StreamTracker::new(Rc::clone(connection));
+            let host = TunnelHost {
+                connection: Rc::clone(connection),
+                index: connection.num_exchanges.get(),
+            };
             tokio::task::spawn_local(async move {
                 let _tracker = tracker;
                 if let Ok(stream) = tunnel.0.await {
-                    let upgraded = Upgraded::new(TunnelStream(stream), Bytes::new(), connection);
+                    let upgraded = Upgraded::new(TunnelStream(stream), Bytes::new(), Rc::new(host));
                     if let Some(work) = on_upgrade.begin(upgraded) {
                         work.await;
                     }
@@ -94,6 +97,40 @@ impl Host for Connection {
 
     fn panicked(&self) {
         self.lane.metrics().panicked();
+    }
+}
+
+/// The server around one stream: streams are tasks of their own.
+struct TunnelHost {
+    connection: Rc<Connection>,
+    /// Distinct among the streams of the connection.
+    index: u64,
+}
+
+impl Host for TunnelHost {
+    fn poll_draining(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.connection.lane.draining_since.get().is_some() {
+            return Poll::Ready(());
+        }
+        let mut wakers = self.connection.tunnel_wakers.borrow_mut();
+        match wakers.get_mut(&self.index) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => drop(wakers.insert(self.index, cx.waker().clone())),
+        }
+        Poll::Pending
+    }
+
+    fn panicked(&self) {
+        self.connection.panicked();
+    }
+}
+
+impl Drop for TunnelHost {
+    fn drop(&mut self) {
+        self.connection
+            .tunnel_wakers
+            .borrow_mut()
+            .remove(&self.index);
     }
 }
 

@@ -79,7 +79,7 @@ struct Partial {
 }
 
 impl Decoder {
-    pub(super) fn new(limits: &WebSocketLimits, agreement: Option<&Agreement>) -> Self {
+    pub(super) fn new(limits: &WebSocketLimits, agreement: Option<Agreement>) -> Self {
         Self {
             max_message_bytes: limits.max_message_bytes,
             max_frame_bytes: limits.max_frame_bytes,
@@ -205,10 +205,9 @@ impl Decoder {
             }
             result.map_err(|error| match error {
                 InflateError::TooLarge => TOO_LARGE,
-                InflateError::Corrupt => Violation::new(
-                    CloseCode::INVALID_PAYLOAD,
-                    "the compressed data is corrupt",
-                ),
+                InflateError::Corrupt => {
+                    Violation::new(CloseCode::INVALID_PAYLOAD, "the compressed data is corrupt")
+                }
             })?;
         } else {
             message.bytes.extend_from_slice(payload);
@@ -276,9 +275,8 @@ fn parse_close(payload: &[u8]) -> Result<Option<CloseFrame>, Violation> {
     };
     let code = CloseCode::new(u16::from_be_bytes(*code))
         .ok_or_else(|| Violation::protocol("a close code that must not be sent"))?;
-    let reason = std::str::from_utf8(reason).map_err(|_| {
-        Violation::new(CloseCode::INVALID_PAYLOAD, "the close reason is not UTF-8")
-    })?;
+    let reason = std::str::from_utf8(reason)
+        .map_err(|_| Violation::new(CloseCode::INVALID_PAYLOAD, "the close reason is not UTF-8"))?;
     Ok(Some(CloseFrame {
         code,
         reason: reason.to_owned(),

@@ -65,7 +65,7 @@ pub(super) struct Inflater {
 }
 
 impl Inflater {
-    pub(super) const fn new(agreement: &Agreement) -> Self {
+    pub(super) const fn new(agreement: Agreement) -> Self {
         Self {
             takeover: agreement.client_takeover,
             window_bits: agreement.client_window_bits,
@@ -157,7 +157,7 @@ pub(super) struct Deflater {
 }
 
 impl Deflater {
-    pub(super) const fn new(agreement: &Agreement) -> Self {
+    pub(super) const fn new(agreement: Agreement) -> Self {
         Self {
             takeover: agreement.server_takeover,
             window_bits: agreement.server_window_bits,
@@ -177,9 +177,10 @@ impl Deflater {
                 Compress::new_with_window_bits(Compression::new(LEVEL), false, self.window_bits)
             })
         });
-        let flush = match is_last {
-            true => FlushCompress::Sync,
-            false => FlushCompress::None,
+        let flush = if is_last {
+            FlushCompress::Sync
+        } else {
+            FlushCompress::None
         };
         loop {
             output.reserve(STEP_BYTES);

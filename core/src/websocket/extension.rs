@@ -70,7 +70,7 @@ pub(super) struct Malformed;
 /// Agrees to the first offer that can be kept: with what, and the answer.
 pub(super) fn negotiate(
     headers: &HeaderMap,
-    config: Option<&Deflate>,
+    config: Option<Deflate>,
 ) -> Result<Option<(Agreement, HeaderValue)>, Malformed> {
     let mut agreed = None;
     let mut num_offers = 0;
@@ -98,7 +98,7 @@ struct Offer<'a> {
 }
 
 /// The agreement that `offer` allows, and the header value that says so.
-fn accept(offer: &Offer<'_>, config: &Deflate) -> Option<(Agreement, HeaderValue)> {
+fn accept(offer: &Offer<'_>, config: Deflate) -> Option<(Agreement, HeaderValue)> {
     if !offer.name.eq_ignore_ascii_case(NAME) {
         return None;
     }
@@ -207,9 +207,10 @@ impl<'a> Parser<'a> {
             self.skip_space();
             let param = self.token()?;
             self.skip_space();
-            let value = match self.take('=') {
-                true => Some(self.value()?),
-                false => None,
+            let value = if self.take('=') {
+                Some(self.value()?)
+            } else {
+                None
             };
             params.push((param, value));
         }
@@ -268,6 +269,19 @@ pub(super) const fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
         )
 }

@@ -28,6 +28,7 @@ use crate::response::{IntoResponse as _, Response};
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 const UPGRADE_OPTION: HeaderValue = HeaderValue::from_static("upgrade");
+const GET: HeaderValue = HeaderValue::from_static("GET");
 /// The only version there is (RFC 6455 §4.1).
 const VERSION: HeaderValue = HeaderValue::from_static("13");
 
@@ -60,40 +61,83 @@ pub(super) struct Accepted {
     pub(super) agreement: Option<Agreement>,
 }
 
-/// Checks `request`; the refusal is a problem document.
-pub(super) fn shake(request: &mut Request, terms: &Terms) -> Result<Accepted, Response> {
+/// Why there is no WebSocket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    detail: &'static str,
+}
+
+impl Refusal {
+    const fn new(status: StatusCode, detail: &'static str) -> Self {
+        Self { status, detail }
+    }
+
+    const fn bad_request(detail: &'static str) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    const fn upgrade_required(detail: &'static str) -> Self {
+        Self::new(StatusCode::UPGRADE_REQUIRED, detail)
+    }
+
+    /// A problem document, with the headers that RFC 9110 §15.5.6, §15.5.22
+    /// and RFC 6455 §4.4 ask for.
+    pub(super) fn into_response(self, version: Version) -> Response {
+        let response = Problem::new(self.status)
+            .with_detail(self.detail)
+            .into_response();
+        match self.status {
+            StatusCode::METHOD_NOT_ALLOWED => response.with_header(ALLOW, GET),
+            StatusCode::UPGRADE_REQUIRED => {
+                let response = response
+                    .with_header(SEC_WEBSOCKET_VERSION, VERSION)
+                    .with_header(UPGRADE, WEBSOCKET);
+                match version {
+                    Version::HTTP_11 => response.with_header(CONNECTION, UPGRADE_OPTION),
+                    _ => response,
+                }
+            }
+            _ => response,
+        }
+    }
+}
+
+/// Checks `request` and makes the response that accepts it.
+pub(super) fn shake(request: &mut Request, terms: &Terms) -> Result<Accepted, Refusal> {
     let is_tunnel = request.extensions().get::<ExtendedConnect>().is_some();
     if request.method() != Method::GET {
-        return Err(refuse(
+        return Err(Refusal::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "a WebSocket begins with GET",
-        )
-        .with_header(ALLOW, HeaderValue::from_static("GET")));
+        ));
     }
     if !is_tunnel {
         check_upgrade(request)?;
     }
     let headers = request.headers();
     if !is_only_value(headers, &SEC_WEBSOCKET_VERSION, b"13") {
-        return Err(upgrade_required(
-            request,
+        return Err(Refusal::upgrade_required(
             "Sec-WebSocket-Version has to be 13, once",
         ));
     }
     check_origin(request, &terms.origins)?;
-    let accept = match is_tunnel {
-        true => None,
-        false => Some(accept_key(headers).ok_or_else(|| {
-            bad_request("Sec-WebSocket-Key has to be 16 bytes in base64, once")
-        })?),
+    let accept = if is_tunnel {
+        None
+    } else {
+        Some(accept_key(headers).ok_or(Refusal::bad_request(
+            "Sec-WebSocket-Key has to be 16 bytes in base64, once",
+        ))?)
     };
-    let protocol = choose_protocol(headers, &terms.protocols)
-        .map_err(|()| bad_request("Sec-WebSocket-Protocol is not a short list of distinct tokens"))?;
-    let agreed = negotiate(headers, terms.deflate.as_ref())
-        .map_err(|_| bad_request("Sec-WebSocket-Extensions is not a list of extensions"))?;
+    let protocol = choose_protocol(headers, &terms.protocols).map_err(|()| {
+        Refusal::bad_request("Sec-WebSocket-Protocol is not a short list of distinct tokens")
+    })?;
+    let agreed = negotiate(headers, terms.deflate).map_err(|_| {
+        Refusal::bad_request("Sec-WebSocket-Extensions is not a list of extensions")
+    })?;
     if !request.body_mut().is_end_stream() {
         // Its bytes would be read as frames.
-        return Err(bad_request("a WebSocket handshake has no body"));
+        return Err(Refusal::bad_request("a WebSocket handshake has no body"));
     }
 
     let mut response = match accept {
@@ -119,40 +163,20 @@ pub(super) fn shake(request: &mut Request, terms: &Terms) -> Result<Accepted, Re
     })
 }
 
-fn refuse(status: StatusCode, detail: &'static str) -> Response {
-    Problem::new(status).with_detail(detail).into_response()
-}
-
-fn bad_request(detail: &'static str) -> Response {
-    refuse(StatusCode::BAD_REQUEST, detail)
-}
-
-/// 426, with the headers that RFC 9110 §15.5.22 and RFC 6455 §4.4 ask for.
-fn upgrade_required(request: &Request, detail: &'static str) -> Response {
-    let response = refuse(StatusCode::UPGRADE_REQUIRED, detail)
-        .with_header(SEC_WEBSOCKET_VERSION, VERSION)
-        .with_header(UPGRADE, WEBSOCKET);
-    match request.version() {
-        Version::HTTP_11 => response.with_header(CONNECTION, UPGRADE_OPTION),
-        _ => response,
-    }
-}
-
 /// The parts of the handshake that HTTP/1.1 alone has.
-fn check_upgrade(request: &Request) -> Result<(), Response> {
+fn check_upgrade(request: &Request) -> Result<(), Refusal> {
     match request.version() {
         Version::HTTP_11 => {}
         Version::HTTP_2 => {
-            return Err(bad_request(
+            return Err(Refusal::bad_request(
                 "over HTTP/2 a WebSocket begins with an extended CONNECT",
             ));
         }
-        _ => return Err(upgrade_required(request, "a WebSocket needs HTTP/1.1")),
+        _ => return Err(Refusal::upgrade_required("a WebSocket needs HTTP/1.1")),
     }
     let headers = request.headers();
     if !has_option(headers, &UPGRADE, "websocket") || !has_option(headers, &CONNECTION, "upgrade") {
-        return Err(upgrade_required(
-            request,
+        return Err(Refusal::upgrade_required(
             "this is a WebSocket: Upgrade has to name websocket and Connection has to name upgrade",
         ));
     }
@@ -163,11 +187,7 @@ fn check_upgrade(request: &Request) -> Result<(), Response> {
 fn has_option(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut options = value.as_bytes().split(|byte| *byte == b',');
-        options.any(|option| {
-            option
-                .trim_ascii()
-                .eq_ignore_ascii_case(wanted.as_bytes())
-        })
+        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
     })
 }
 
@@ -215,7 +235,7 @@ fn choose_protocol(headers: &HeaderMap, ours: &[Arc<str>]) -> Result<Option<Arc<
 }
 
 /// Refuses a page that may not open the socket; other clients send no origin.
-fn check_origin(request: &Request, allowed: &Origins) -> Result<(), Response> {
+fn check_origin(request: &Request, allowed: &Origins) -> Result<(), Refusal> {
     let headers = request.headers();
     if *allowed == Origins::Any || !headers.contains_key(ORIGIN) {
         return Ok(());
@@ -226,13 +246,13 @@ fn check_origin(request: &Request, allowed: &Origins) -> Result<(), Response> {
         Origins::These(list) => list.iter().any(|known| known.eq_ignore_ascii_case(origin)),
         Origins::Same => is_same_origin(origin, request),
     });
-    match is_allowed {
-        true => Ok(()),
-        false => Err(refuse(
-            StatusCode::FORBIDDEN,
-            "a page of this origin may not open the WebSocket",
-        )),
+    if is_allowed {
+        return Ok(());
     }
+    Err(Refusal::new(
+        StatusCode::FORBIDDEN,
+        "a page of this origin may not open the WebSocket",
+    ))
 }
 
 /// Whether `origin` has the host and port of the request.

@@ -1,4 +1,4 @@
-//! WebSockets: RFC 6455, permessage-deflate (RFC 7692), HTTP/2 (RFC 8441).
+//! The WebSocket protocol: RFC 6455, permessage-deflate (RFC 7692), HTTP/2 (RFC 8441).
 //!
 //! Guarantee: whatever the peer sends, memory stays within the socket's
 //! limits and the answer is the close code that the RFCs name; what is
@@ -67,7 +67,7 @@ where
     WebSocketUpgrade::new().handler(serve)
 }
 
-/// How a route accepts WebSockets.
+/// How a route accepts a WebSocket.
 #[derive(Debug, Clone)]
 pub struct WebSocketUpgrade {
     terms: Terms,
@@ -157,11 +157,11 @@ impl WebSocketUpgrade {
             agreement,
         } = match shake(request, &self.terms) {
             Ok(accepted) => accepted,
-            Err(refusal) => return refusal,
+            Err(refusal) => return refusal.into_response(request.version()),
         };
         let limits = self.limits;
         let on_upgrade = OnUpgrade::new(move |upgraded| {
-            let session = Session::new(upgraded, limits, agreement.as_ref());
+            let session = Session::new(upgraded, limits, agreement);
             Box::pin(run(session, protocol, limits.close_timeout, serve))
         });
         response.extensions_mut().insert(on_upgrade);
@@ -175,7 +175,7 @@ impl Default for WebSocketUpgrade {
     }
 }
 
-/// A route that opens WebSockets, made by [`websocket`].
+/// A handler that opens a WebSocket each time, made by [`websocket`].
 pub struct WebSocketHandler<F> {
     upgrade: WebSocketUpgrade,
     serve: Arc<F>,

@@ -83,11 +83,7 @@ enum Missed {
 }
 
 impl Session {
-    pub(super) fn new(
-        io: Upgraded,
-        limits: WebSocketLimits,
-        agreement: Option<&Agreement>,
-    ) -> Self {
+    pub(super) fn new(io: Upgraded, limits: WebSocketLimits, agreement: Option<Agreement>) -> Self {
         Self {
             host: io.host(),
             io,

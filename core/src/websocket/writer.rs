@@ -44,7 +44,7 @@ struct Compressing {
 }
 
 impl Writer {
-    pub(super) fn new(agreement: Option<&Agreement>) -> Self {
+    pub(super) fn new(agreement: Option<Agreement>) -> Self {
         Self {
             buffer: Vec::new(),
             num_sent: 0,
@@ -194,9 +194,7 @@ impl Writer {
         let (Some(message), Some(deflater)) = (&mut self.compressing, &mut self.deflater) else {
             return;
         };
-        let chunk = message
-            .rest
-            .split_to(message.rest.len().min(CHUNK_BYTES));
+        let chunk = message.rest.split_to(message.rest.len().min(CHUNK_BYTES));
         let is_last = message.rest.is_empty();
         let mut compressed = Vec::new();
         deflater.deflate(&chunk, &mut compressed, is_last);
@@ -204,9 +202,10 @@ impl Writer {
             // zlib keeps it for later: no frame without content.
             return;
         }
-        let opcode = match message.is_first {
-            true => message.opcode,
-            false => Opcode::Continuation,
+        let opcode = if message.is_first {
+            message.opcode
+        } else {
+            Opcode::Continuation
         };
         write_header(
             &mut self.buffer,

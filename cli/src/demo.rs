@@ -26,14 +26,20 @@ const PAGE_POLICY: HeaderValue =
 pub(crate) fn router() -> Result<Router, justapi_core::Error> {
     // `/anything` counts the body and throws it away: its size costs no memory.
     let any_size = RouteOptions::new().max_body_bytes(u64::MAX);
-    let socket = WebSocketUpgrade::new()
-        .protocols(["echo"])
-        .deflate(Deflate::new().context_takeover(true));
+    let socket = |deflate| WebSocketUpgrade::new().protocols(["echo"]).deflate(deflate);
+    let plain = socket(Deflate::new());
+    let keeping = socket(Deflate::new().context_takeover(true));
     Router::new()
         .get("/", inline(|_: Request| page()))?
         .get("/hello", inline(|_: Request| hello()))?
         .post("/echo", echo)?
-        .get("/ws", socket.handler(echo_messages))?
+        .get(
+            "/ws",
+            inline(move |mut request: Request| match request.query() {
+                Some("context=keep") => keeping.accept(&mut request, echo_messages),
+                _ => plain.accept(&mut request, echo_messages),
+            }),
+        )?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
 }

@@ -376,3 +376,29 @@ fn a_flood_of_pings_costs_no_memory() {
     assert!(grown < 8 * 1024 * 1024, "{grown} bytes for 50 MB of pings");
     server.answers_within(SOON).expect("others are served");
 }
+
+/// Sockets that have compressed and decompressed, and now say nothing.
+#[test]
+fn idle_sockets_hold_no_compression_context() {
+    const NUM_SOCKETS: u64 = 500;
+    /// The connection's task with its handler; a context alone takes 300 KiB.
+    const MAX_BYTES_EACH: u64 = 24 * 1024;
+    let server = Server::start(&[]);
+    let offer = handshake("Sec-WebSocket-Extensions: permessage-deflate\r\n");
+    let open_used = || {
+        let mut client = server.connect();
+        assert_eq!(client.ask(&offer).status, 101);
+        client.send(frame(0xc1, &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00]));
+        assert_eq!(read_frame(&mut client), (0x81, b"Hello".to_vec()));
+        client.send(frame(0x81, &[b'a'; 100]));
+        assert_eq!(read_frame(&mut client).0, 0xc1, "it is worth compressing");
+        client
+    };
+    // The first ones make what each lane keeps.
+    let mut sockets: Vec<Client> = (0..20).map(|_| open_used()).collect();
+    let before = crate::support::process::rss_bytes(server.pid());
+    sockets.extend((0..NUM_SOCKETS).map(|_| open_used()));
+    let after = crate::support::process::rss_bytes(server.pid());
+    let each = after.saturating_sub(before) / NUM_SOCKETS;
+    assert!(each <= MAX_BYTES_EACH, "{each} bytes each");
+}

@@ -63,6 +63,7 @@ async def main(port: str) -> None:
     uri = f"ws://127.0.0.1:{port}/ws"
     for offer in [None, *OFFERS]:
         await talk(uri, offer)
+        await talk(f"{uri}?context=keep", offer)
     try:
         await connect(uri, origin="https://elsewhere.example")
     except InvalidStatus as refused:

@@ -46,15 +46,18 @@ impl Home {
 enum End {
     Returned,
     Panicked,
-    /// It went on for `patience` after the server began to drain.
+    /// It went on for too long after the server began to drain.
     Drained,
 }
 
 /// Serves `session` with `serve`, then closes it.
+///
+/// In a drain the application has the time of the closing handshake, and as
+/// long again for what it does after it.
 pub(super) async fn run<F, Fut>(
     session: Session,
     protocol: Option<Arc<str>>,
-    patience: Duration,
+    close_timeout: Duration,
     serve: F,
 ) where
     F: FnOnce(WebSocket) -> Fut,
@@ -72,7 +75,7 @@ pub(super) async fn run<F, Fut>(
             Err(_) => return Poll::Ready(End::Panicked),
         }
         if drained.is_none() && host.poll_draining(cx).is_ready() {
-            drained = Some(Box::pin(sleep(patience)));
+            drained = Some(Box::pin(sleep(2 * close_timeout)));
         }
         match &mut drained {
             Some(timer) => timer.as_mut().poll(cx).map(|()| End::Drained),

@@ -395,8 +395,12 @@ impl Session {
     fn miss(&mut self, missed: Missed, now: Instant) {
         match missed {
             Missed::Ping => {
-                self.writer.queue_ping();
-                self.pinged_at = Some(now);
+                if self.writer.queue_ping() {
+                    self.pinged_at = Some(now);
+                } else {
+                    // The write that is in its way has a deadline of its own.
+                    self.last_received = now;
+                }
             }
             Missed::Pong => {
                 self.failure = Some(WebSocketError::TimedOut { what: "pong" });

@@ -92,10 +92,13 @@ impl Writer {
         }
     }
 
-    pub(super) fn queue_ping(&mut self) {
-        if self.has_room_for_control() {
+    /// Whether there was room for it.
+    pub(super) fn queue_ping(&mut self) -> bool {
+        let has_room = self.has_room_for_control();
+        if has_room {
             self.queue_control(Opcode::Ping, &[]);
         }
+        has_room
     }
 
     pub(super) fn queue_pong(&mut self, payload: Control) {

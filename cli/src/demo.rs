@@ -7,8 +7,9 @@
 use std::net::IpAddr;
 
 use justapi_core::{
-    Accepted, BodyError, HeaderMap, HeaderValue, IntoResponse as _, Json, Method, OpenApi, Request,
-    Response, RouteOptions, Router, Schema, SessionError, TraceContext, header, inline, validated,
+    Accepted, BodyError, Deflate, HeaderMap, HeaderValue, IntoResponse as _, Json, Method, OpenApi,
+    Request, Response, RouteOptions, Router, Schema, SessionError, TraceContext, WebSocket,
+    WebSocketUpgrade, header, inline, validated,
 };
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -43,6 +44,9 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
     let searches = about("Reads a query by its schema")
         .description("Texts become the numbers, booleans and arrays that the schema names.")
         .tags(&["validation"]);
+    let socket = |deflate| WebSocketUpgrade::new().protocols(["echo"]).deflate(deflate);
+    let plain = socket(Deflate::new());
+    let keeping = socket(Deflate::new().context_takeover(true));
     Router::new()
         .get(
             "/events",
@@ -72,6 +76,13 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
             "/search",
             searches,
             validated().query(search()).inline(found),
+        )?
+        .get(
+            "/ws",
+            inline(move |mut request: Request| match request.query() {
+                Some("context=keep") => keeping.accept(&mut request, echo_messages),
+                _ => plain.accept(&mut request, echo_messages),
+            }),
         )?
         .any_with("/anything", any_size, anything)?
         .any_with("/anything/{*rest}", any_size, anything)
@@ -233,6 +244,15 @@ fn search() -> Schema {
 
 fn found(accepted: Accepted<(), Value>) -> Json<Value> {
     Json(accepted.query)
+}
+
+/// Sends each message back as it came.
+async fn echo_messages(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        if socket.send(message).await.is_err() {
+            break;
+        }
+    }
 }
 
 /// What was received, for `/anything`.

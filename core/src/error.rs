@@ -229,3 +229,32 @@ pub enum SessionError {
         source: serde_json::Error,
     },
 }
+
+/// Why a WebSocket cannot be used any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WebSocketError {
+    /// The peer broke a rule or a limit; it was told so.
+    #[error("websocket closed with {code}: {reason}")]
+    Violation {
+        /// Close code that was sent.
+        code: u16,
+        /// Rule that was broken.
+        reason: &'static str,
+    },
+    /// The connection ended without a Close frame.
+    #[error("websocket connection lost")]
+    Lost {
+        /// What the transport said.
+        source: io::Error,
+    },
+    /// The peer did not answer a ping, or did not read, in time.
+    #[error("websocket {what} timed out")]
+    TimedOut {
+        /// What was waited for: `pong` or `write`.
+        what: &'static str,
+    },
+    /// The socket is closing or closed.
+    #[error("websocket is closed")]
+    Closed,
+}

@@ -29,8 +29,10 @@ mod router;
 mod server;
 mod session;
 mod sse;
+mod upgrade;
 mod validation;
 mod vary;
+mod websocket;
 
 pub use crate::body::{Body, BodySender};
 pub use crate::cache::{
@@ -40,7 +42,7 @@ pub use crate::cache::{
 pub use crate::compression::{
     BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
 };
-pub use crate::error::{BodyError, Error, FormError, SessionError};
+pub use crate::error::{BodyError, Error, FormError, SessionError, WebSocketError};
 pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::forms::{Form, FormLimits, Multipart, Part};
 pub use crate::handler::{FutureSlot, Handler, INLINE_FUTURE_BYTES, Inline, inline};
@@ -70,8 +72,13 @@ pub use crate::sse::{
     MAX_RECEIVED_EVENT_BYTES, ReceivedEvent, SendEventError, Sse,
 };
 
+pub use crate::upgrade::Upgraded;
 pub use crate::validation::{
     Accepted, Contract, FromJson, Schema, SchemaFault, Validated, validated,
+};
+pub use crate::websocket::{
+    CloseCode, CloseFrame, Deflate, Message, WebSocket, WebSocketHandler, WebSocketLimits,
+    WebSocketUpgrade, websocket,
 };
 
 pub use bytes::Bytes;

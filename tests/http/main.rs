@@ -29,3 +29,4 @@ mod sse;
 mod tls;
 mod traces;
 mod validation;
+mod websocket;

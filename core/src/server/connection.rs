@@ -10,6 +10,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -34,6 +35,7 @@ use crate::limits::{MAX_DRAIN_BYTES, Reject};
 use crate::metrics;
 use crate::problem::Problem;
 use crate::request::Peer;
+use crate::upgrade::Upgraded;
 
 /// How long an idle connection stays open for one more request once the
 /// server drains: a client that is about to send should not meet a reset.
@@ -95,6 +97,9 @@ pub(super) struct Connection {
     pub(super) h2_progress: Cell<Instant>,
     /// Whether GOAWAY has been sent, on HTTP/2.
     h2_closing: Cell<bool>,
+    /// HTTP/2 streams that have been taken over, and their tasks by number.
+    pub(super) num_tunnels: Cell<u64>,
+    pub(super) tunnel_wakers: RefCell<BTreeMap<u64, Waker>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -115,6 +120,8 @@ impl Connection {
             blocked_streams: Cell::new(0),
             h2_progress: Cell::new(accepted),
             h2_closing: Cell::new(false),
+            num_tunnels: Cell::new(0),
+            tunnel_wakers: RefCell::new(BTreeMap::new()),
             waker: RefCell::new(None),
         })
     }
@@ -146,6 +153,30 @@ impl Connection {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
+        for waker in self.tunnel_wakers.take().into_values() {
+            waker.wake();
+        }
+    }
+
+    /// Ready once the server drains; else wakes the task when it begins to.
+    pub(super) fn poll_draining(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.lane.draining_since.get().is_some() {
+            return Poll::Ready(());
+        }
+        self.remember(cx);
+        Poll::Pending
+    }
+
+    /// Keeps the waker for [`Self::wake`]; whether it is the one that was kept.
+    fn remember(&self, cx: &Context<'_>) -> bool {
+        let mut waker = self.waker.borrow_mut();
+        let is_known = waker
+            .as_ref()
+            .is_some_and(|known| known.will_wake(cx.waker()));
+        if !is_known {
+            *waker = Some(cx.waker().clone());
+        }
+        is_known
     }
 
     /// The earliest deadline that now applies, and what missing it means.
@@ -227,14 +258,7 @@ impl Deadline {
 
     /// The limit that has been missed, if one has; else arranges a wake-up.
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<Reject> {
-        let mut waker = self.connection.waker.borrow_mut();
-        let is_known_waker = waker
-            .as_ref()
-            .is_some_and(|known| known.will_wake(cx.waker()));
-        if !is_known_waker {
-            *waker = Some(cx.waker().clone());
-        }
-        drop(waker);
+        let is_known_waker = self.connection.remember(cx);
         loop {
             let (deadline, missed) = self.connection.deadline()?;
             if deadline < self.armed {
@@ -381,8 +405,15 @@ async fn serve_h1<S: Transport>(
     .await;
 
     let is_quiet = server.is_quiet();
-    let transport = server.into_transport();
+    let (transport, unread) = server.into_parts();
     match end {
+        End::Upgrade(on_upgrade) => {
+            let host = Rc::clone(connection);
+            let upgraded = Upgraded::new(transport, unread.into(), host);
+            if let Some(work) = on_upgrade.begin(upgraded) {
+                work.await;
+            }
+        }
         End::Gone => {}
         End::Broken => transport.discard_unsent(),
         End::Missed(Reject::WriteStall) => {
@@ -428,6 +459,7 @@ async fn serve_h2<S: Transport>(
             .timer(LaneTimer)
             .keep_alive_interval(H2_PING)
             .keep_alive_timeout(H2_PING)
+            .enable_connect_protocol()
             .max_concurrent_streams(limits.h2_max_streams)
             .max_header_list_size(limits.h2_max_header_list_bytes)
             .initial_stream_window_size(limits.h2_stream_window_bytes)

@@ -24,6 +24,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::connection::Connection;
+use super::handover::{Tunnel, hand_over};
 use super::lane::Lane;
 use crate::body::Body;
 use crate::compression::Accepted;
@@ -36,6 +37,7 @@ use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::{Lookup, RouteId};
+use crate::upgrade::OnUpgrade;
 
 /// Bodies up to this size fit the socket's buffer: the response is gone when
 /// its head is.
@@ -44,8 +46,12 @@ const MAX_SHORT_BODY_BYTES: u64 = 16 * 1024;
 const MAX_KEPT_SLOTS: usize = 1024;
 
 /// Begins to answer a request of HTTP/2.
-pub(super) fn begin_h2(connection: &Rc<Connection>, request: http::Request<Incoming>) -> Exchange {
+pub(super) fn begin_h2(
+    connection: &Rc<Connection>,
+    mut request: http::Request<Incoming>,
+) -> Exchange {
     let limits = &connection.lane.app.limits;
+    let tunnel = Tunnel::of(&mut request);
     let (parts, incoming) = request.into_parts();
     let verdict = check_h2_head(&parts, limits);
     let head = Head::from(parts);
@@ -56,17 +62,23 @@ pub(super) fn begin_h2(connection: &Rc<Connection>, request: http::Request<Incom
         return Exchange::ready(&mut record, problem.into_response());
     }
     let body = Body::http2(incoming, limits.max_body_bytes, limits.body_stall_timeout);
-    begin(connection, head, body)
+    start(connection, head, body, tunnel)
+}
+
+/// Begins to answer one request of HTTP/1.1.
+pub(super) fn begin(connection: &Rc<Connection>, head: Head, body: Body) -> Exchange {
+    start(connection, head, body, None)
 }
 
 /// Begins to answer one request of `connection`.
 ///
 /// Everything up to the first wait happens here, so that an answer that is
 /// ready at once is never moved through a larger future.
-pub(super) fn begin(connection: &Rc<Connection>, head: Head, body: Body) -> Exchange {
+fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tunnel>) -> Exchange {
     connection.used.set(true);
     let app = &*connection.lane.app;
     let mut record = Record::start(connection, &head);
+    record.tunnel = tunnel;
     if head.method() == Method::OPTIONS
         && let Some(response) = answer_options(&connection.lane, &head)
     {
@@ -321,6 +333,7 @@ struct Record {
     arrival: Arrival,
     accepted: Option<Accepted>,
     log: Option<Box<LogFields>>,
+    tunnel: Option<Tunnel>,
     finished: bool,
 }
 
@@ -377,6 +390,7 @@ impl Record {
                 .access_log
                 .as_ref()
                 .map(|_| Box::new(LogFields::new(head))),
+            tunnel: None,
             finished: false,
         }
     }
@@ -388,6 +402,9 @@ impl Record {
             response = compression.apply(accepted, response);
         }
         let mut response = self.settle(response);
+        if let Some(tunnel) = self.tunnel.take() {
+            response = hand_over(&self.connection, tunnel, response);
+        }
         let lane = &*self.connection.lane;
         let status = response.status();
         if status == StatusCode::PAYLOAD_TOO_LARGE {
@@ -445,6 +462,9 @@ impl Record {
     /// Makes the framing of `response` right, whatever the handler set.
     fn settle(&self, mut response: Response) -> Response {
         let is_h2 = self.connection.is_h2.get();
+        if OnUpgrade::is_in(response.extensions()) {
+            return response;
+        }
         let status = response.status();
         if status.is_informational() {
             response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();

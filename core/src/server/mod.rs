@@ -7,6 +7,7 @@ mod connection;
 mod date;
 mod exchange;
 mod executor;
+mod handover;
 mod http1;
 mod lane;
 mod listener;

@@ -89,18 +89,22 @@ pub(super) fn write(out: &mut Vec<u8>, answer: Answer, context: Context<'_>) -> 
     builtins.write(&answer.decoration, &mut headers, out);
     let mut announced = None;
     let mut has_date = false;
+    let mut options: Option<Vec<u8>> = None;
     for (name, value) in &headers {
         if name == CONTENT_LENGTH {
             announced = to_length(value);
         } else if name == CONNECTION {
-            *is_last |= says_close(value);
+            let rest = options.get_or_insert_default();
+            *is_last |= read_options(value, rest);
         } else if name != TRANSFER_ENCODING {
             has_date |= name == DATE;
             write_field(out, name.as_str().as_bytes(), value.as_bytes());
         }
     }
     header_map_pool::put(headers);
-    let has_body = status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED;
+    let has_body = !(status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED
+        || status.is_informational());
     let framing = match body.size_hint().exact().or(announced) {
         Some(length) => Framing::Length(length),
         None if is_http10 => Framing::UntilClose,
@@ -116,11 +120,7 @@ pub(super) fn write(out: &mut Vec<u8>, answer: Answer, context: Context<'_>) -> 
         Framing::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         Framing::UntilClose => *is_last = true,
     }
-    match (*is_last, is_http10) {
-        (true, _) => out.extend_from_slice(b"connection: close\r\n"),
-        (false, true) => out.extend_from_slice(b"connection: keep-alive\r\n"),
-        (false, false) => {}
-    }
+    write_connection(out, *is_last, is_http10, options.as_deref());
     if !has_date {
         date.write(out, answer.ready_at);
     }
@@ -152,9 +152,37 @@ fn to_length(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
 
-fn says_close(value: &HeaderValue) -> bool {
-    value
-        .as_bytes()
-        .split(|&byte| byte == b',')
-        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+/// Adds the options of a `Connection` field to `rest`, but for those on
+/// persistence; whether it says `close`.
+fn read_options(value: &HeaderValue, rest: &mut Vec<u8>) -> bool {
+    let mut says_close = false;
+    for option in value.as_bytes().split(|&byte| byte == b',') {
+        let option = option.trim_ascii();
+        if option.eq_ignore_ascii_case(b"close") {
+            says_close = true;
+        } else if !option.is_empty() && !option.eq_ignore_ascii_case(b"keep-alive") {
+            if !rest.is_empty() {
+                rest.extend_from_slice(b", ");
+            }
+            rest.extend_from_slice(option);
+        }
+    }
+    says_close
+}
+
+/// Writes the `Connection` field, where there is something to say.
+fn write_connection(out: &mut Vec<u8>, is_last: bool, is_http10: bool, options: Option<&[u8]>) {
+    let persistence: &[u8] = match (is_last, is_http10) {
+        (true, _) => b"close",
+        (false, true) => b"keep-alive",
+        (false, false) => b"",
+    };
+    match (persistence, options.unwrap_or_default()) {
+        (b"", b"") => {}
+        (only, b"") | (b"", only) => write_field(out, b"connection", only),
+        (persistence, options) => {
+            let both = [persistence, b", ", options].concat();
+            write_field(out, b"connection", &both);
+        }
+    }
 }

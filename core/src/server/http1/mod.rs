@@ -37,6 +37,7 @@ use crate::files::FileSpan;
 use crate::gate::{Gate, GateLimits, Refusal};
 use crate::head::Head;
 use crate::limits::Reject;
+use crate::upgrade::OnUpgrade;
 
 /// Bytes of a file that are sent at once, so that other connections get their
 /// turn.
@@ -48,6 +49,8 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub(super) enum End {
     /// All that was asked is answered.
     Complete,
+    /// It goes on as something else than HTTP.
+    Upgrade(OnUpgrade),
     /// The peer is gone: there is nobody to say anything to.
     Gone,
     /// An answer broke off where only a reset can tell the peer.
@@ -95,6 +98,8 @@ enum Work {
     File(FileSpan),
     /// All of it is written or in the output.
     Sent,
+    /// So it is, and what it agreed to begins.
+    Upgrade(OnUpgrade),
     /// It has broken off in its body.
     Failed(Framing),
 }
@@ -127,8 +132,9 @@ impl<S: Transport> Http1<S> {
             || self.current.is_none() && self.input.is_empty() && self.gate.is_between_messages()
     }
 
-    pub(super) fn into_transport(self) -> S {
-        self.transport
+    /// The transport, and what was read of it but not taken.
+    pub(super) fn into_parts(self) -> (S, Vec<u8>) {
+        (self.transport, self.input)
     }
 
     /// Ends the body that is being read: no more of it came in time.
@@ -286,13 +292,19 @@ impl<S: Transport> Http1<S> {
                 if result.is_err() {
                     return Poll::Ready(Err(End::Gone));
                 }
-                match &self.current().work {
+                let work = &mut self.current().work;
+                if let Work::Upgrade(_) = work
+                    && let Work::Upgrade(upgrade) = std::mem::replace(work, Work::Sent)
+                {
+                    return Poll::Ready(Err(End::Upgrade(upgrade)));
+                }
+                match work {
                     Work::Sent => return Poll::Ready(self.finish()),
                     Work::Failed(Framing::UntilClose) => {
                         return Poll::Ready(Err(End::Broken));
                     }
                     Work::Failed(_) => return Poll::Ready(Err(End::Complete)),
-                    Work::Handler(_) | Work::Body(..) | Work::File(_) => {}
+                    Work::Handler(_) | Work::Body(..) | Work::File(_) | Work::Upgrade(_) => {}
                 }
             }
             match self.poll_peer(cx) {
@@ -308,7 +320,8 @@ impl<S: Transport> Http1<S> {
     }
 
     /// Writes the head of an answer into the output.
-    fn write_head(&mut self, answer: Answer) {
+    fn write_head(&mut self, mut answer: Answer) {
+        let upgrade = OnUpgrade::take(answer.response.extensions_mut());
         let is_in_body = self.gate.is_in_body();
         let lane = &self.connection.lane;
         let current = self.current.as_mut().expect("a request is being answered");
@@ -324,6 +337,10 @@ impl<S: Transport> Http1<S> {
             is_last: &mut current.is_last,
         };
         let (body, framing) = head::write(buffer, answer, context);
+        if let Some(upgrade) = upgrade {
+            current.work = Work::Upgrade(upgrade);
+            return;
+        }
         current.work = match body.into_whole() {
             Ok(bytes) => {
                 self.output.push(bytes, b"");

@@ -9,7 +9,6 @@ justapi config show --origin";
 
 /// Examples of `justapi serve`.
 pub(crate) const SERVE: &str = "justapi serve
-justapi serve --port 0 --json
 justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
 justapi serve --static /static=public
 justapi serve --uds /run/justapi.sock --trusted-proxy unix --rate-limit 100/s

@@ -123,12 +123,6 @@ fn requests_stay_below_their_ceilings() {
         .request_id(RequestId::new(false));
     let decorated = count(decorated, &get("/inline"));
 
-    // The response's body.
-    check("inline handler", inline, 1.0);
-    check("async handler", future, 1.0);
-    check("three middleware", decorated, 1.0);
-    // Both bodies, and the parsed document with its strings.
-    check("JSON echo", echo, 10.0);
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("small.txt"), "hello").expect("a new file");
     let files = Files::new(folder.path()).expect("a folder");
@@ -136,6 +130,12 @@ fn requests_stay_below_their_ceilings() {
     let file = Server::new(router).listen(Listen::Tcp(([127, 0, 0, 1], 0).into()));
     let file = count(file, &get("/files/small.txt"));
 
-    // The header map alone: the body is the cache's.
-    check("cached file", file, 0.1);
+    // The response's body; rarely something of the runtime's timers.
+    check("inline handler", inline, 1.01);
+    check("async handler", future, 1.01);
+    check("three middleware", decorated, 1.01);
+    // Both bodies, and the parsed document with its strings.
+    check("JSON echo", echo, 10.01);
+    // The body is the cache's, the header map the lane's.
+    check("cached file", file, 0.01);
 }

@@ -50,7 +50,8 @@ fn no_free_descriptors_neither_burn_cpu_nor_stop_the_others() {
     });
     assert_eq!(served.get("/hello").status, 200);
     let cost = cpu_in(&server, Duration::from_secs(4));
-    assert!(cost <= Duration::from_millis(50), "{cost:?} in 4 s");
+    // A lane that spins takes all of a core; 40 attempts of two lanes a tenth at most.
+    assert!(cost <= Duration::from_millis(400), "{cost:?} in 4 s");
     assert_eq!(served.get("/hello").status, 200);
     let lines = server.lines().split_off(num_lines);
     assert!(lines.len() <= 3, "{lines:#?}");

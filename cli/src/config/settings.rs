@@ -297,6 +297,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Hosts,
         value_name: "HOST",
         default: || Value::List(vec!["auto".to_owned()]),
+        is_rare: true,
         help: "Host to answer for; auto is this machine's on loopback, * any",
         ..BASE
     },
@@ -536,7 +537,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::Switch,
         default: || Value::Switch(false),
         group: Group::Responses,
-        help: "Compress text answers with gzip, br or zstd, as the client accepts",
+        help: "Compress text answers with gzip, br or zstd",
         ..BASE
     },
     Setting {

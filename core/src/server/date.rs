@@ -1,7 +1,10 @@
 //! The `Date` line of responses, rendered once a second (RFC 9110 §6.6.1).
 
 use std::cell::{Cell, RefCell};
+use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
 
 /// The line as it was last rendered.
 #[derive(Debug, Default)]
@@ -17,11 +20,9 @@ impl Date {
         let mut line = self.line.borrow_mut();
         if self.valid_until.get().is_none_or(|until| now >= until) {
             let time = SystemTime::now();
-            let date = httpdate::fmt_http_date(time);
             line.clear();
-            line.extend_from_slice(b"date: ");
-            line.extend_from_slice(date.as_bytes());
-            line.extend_from_slice(b"\r\n");
+            let date = HttpDate::from(time);
+            write!(line, "date: {date}\r\n").expect("memory takes any line");
             let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
             let rest = 1_000_000_000 - since_epoch.subsec_nanos();
             let rest = Duration::from_nanos(rest.into());

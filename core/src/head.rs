@@ -45,6 +45,8 @@ struct Text {
     target: Span,
     /// Without the query; `*` counts as one.
     path: Span,
+    /// Value of `Host`, or the authority of a target that has one.
+    host: Option<Span>,
     /// Start of the first field line.
     fields: u32,
 }
@@ -78,9 +80,21 @@ impl Head {
         let target_length = memchr(b' ', rest).expect("the gate saw a target");
         let target_end = target_start + target_length;
         let target = &rest[..target_length];
-        let path_start = match target {
-            [b'/', ..] | b"*" => 0,
-            absolute => authority(absolute).end,
+        let span = |start: usize, end: usize| Span {
+            start: start as u32,
+            end: end as u32,
+        };
+        let (path_start, host) = match target {
+            [b'/', ..] | b"*" => {
+                let shift = |at: usize| at - admitted.start;
+                let host = admitted.host;
+                (0, host.map(|(start, end)| span(shift(start), shift(end))))
+            }
+            absolute => {
+                let authority = authority(absolute);
+                let host = span(target_start + authority.start, target_start + authority.end);
+                (authority.end, Some(host))
+            }
         };
         let path_length = memchr(b'?', &target[path_start..]).unwrap_or(target_length - path_start);
         let path_start = target_start + path_start;
@@ -89,16 +103,13 @@ impl Head {
         } else {
             Version::HTTP_11
         };
-        let span = |start: usize, end: usize| Span {
-            start: start as u32,
-            end: end as u32,
-        };
         Self {
             method,
             version,
             text: Text {
                 target: span(target_start, target_end),
                 path: span(path_start, path_start + path_length),
+                host,
                 // The version and CRLF.
                 fields: (target_end + " HTTP/1.1\r\n".len()) as u32,
                 bytes,
@@ -201,11 +212,7 @@ impl Head {
             let field = self.headers().get(HOST).and_then(|host| host.to_str().ok());
             return field.or_else(|| self.uri().authority().map(Authority::as_str));
         }
-        let target = &self.text.bytes[self.text.target.range()];
-        let host = match target {
-            [b'/', ..] | b"*" => self.sole_field(&HOST)?,
-            absolute => &absolute[authority(absolute)],
-        };
+        let host = &self.text.bytes[self.text.host?.range()];
         std::str::from_utf8(host).ok()
     }
 

@@ -151,7 +151,8 @@ pub(super) enum Version {
 pub(super) struct Fields {
     pub(super) version: Version,
     count: usize,
-    saw_host: bool,
+    /// Where the value of `Host` lies in the head.
+    pub(super) host: Option<(usize, usize)>,
     content_length: Option<u64>,
     chunked: bool,
     pub(super) expects_continue: bool,
@@ -170,7 +171,14 @@ enum Persistence {
 
 impl Fields {
     /// Checks the field line that `lines` begins with; its length with CRLF.
-    pub(super) fn check(&mut self, lines: &[u8], max_headers: usize) -> Result<usize, Refusal> {
+    ///
+    /// `at` is where in the head `lines` begin.
+    pub(super) fn check(
+        &mut self,
+        lines: &[u8],
+        at: usize,
+        max_headers: usize,
+    ) -> Result<usize, Refusal> {
         self.count += 1;
         if self.count > max_headers {
             return Err(Refusal::limit(
@@ -187,7 +195,10 @@ impl Fields {
         // The lengths of the five names that matter differ, which spares the
         // comparison for almost every other header.
         match name.len() {
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                let start = at + value.as_ptr().addr() - lines.as_ptr().addr();
+                self.host(value, start)?;
+            }
             10 if name.eq_ignore_ascii_case(b"connection") => self.connection(value),
             6 if name.eq_ignore_ascii_case(b"expect") => self.expect(value)?,
             14 if name.eq_ignore_ascii_case(b"content-length") => {
@@ -212,7 +223,7 @@ impl Fields {
 
     /// Decides the framing of a complete head.
     pub(super) fn finish(&self) -> Result<Framing, Refusal> {
-        if self.version == Version::Http11 && !self.saw_host {
+        if self.version == Version::Http11 && self.host.is_none() {
             return Err(Refusal::bad_request("the request has no Host header"));
         }
         match (self.content_length, self.chunked) {
@@ -237,8 +248,9 @@ impl Fields {
         }
     }
 
-    fn host(&mut self, value: &[u8]) -> Result<(), Refusal> {
-        if std::mem::replace(&mut self.saw_host, true) {
+    fn host(&mut self, value: &[u8], start: usize) -> Result<(), Refusal> {
+        let place = (start, start + value.len());
+        if self.host.replace(place).is_some() {
             return Err(Refusal::bad_request("the request has two Host headers"));
         }
         if !is_valid_host(value) {

@@ -151,6 +151,8 @@ pub(crate) struct AdmittedHead {
     /// Bytes up to and with the empty line that ends it.
     pub(crate) end: usize,
     pub(crate) is_http10: bool,
+    /// Where the value of `Host` lies.
+    pub(crate) host: Option<(usize, usize)>,
     pub(crate) framing: Framing,
     /// Whether the connection ends with this message.
     pub(crate) is_last: bool,
@@ -282,7 +284,7 @@ impl Head {
             let length = if ends_here {
                 2
             } else if self.saw_request_line {
-                self.fields.check(lines, limits.headers)?
+                self.fields.check(lines, self.checked, limits.headers)?
             } else {
                 request_line::check(lines, &mut self.fields)?
             };
@@ -309,6 +311,7 @@ impl Head {
             start: 2 * usize::from(self.empty_lines),
             end: self.checked,
             is_http10: self.fields.version == field::Version::Http10,
+            host: self.fields.host,
             framing: self.fields.finish()?,
             is_last: self.fields.is_last(),
             expects_continue: self.fields.expects_continue,

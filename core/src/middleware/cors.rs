@@ -164,6 +164,11 @@ impl Cors {
         Some(response)
     }
 
+    /// Whether the answer depends on the request's `Origin`.
+    pub(crate) const fn asks_origin(&self) -> bool {
+        matches!(self.origins, Origins::Listed(_))
+    }
+
     /// Marks a response for the request's `Origin`, if it has one.
     ///
     /// Replaces an `Access-Control-Allow-Origin` of the handler, because a

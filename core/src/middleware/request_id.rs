@@ -49,7 +49,8 @@ impl RequestId {
 
     /// [`Self::apply`] for a head that is being written.
     pub(crate) fn write(id: &Id, headers: &mut HeaderMap, head: &mut Vec<u8>) {
-        if !headers.is_empty() {
+        // A glance at the few headers there are is cheaper than a look-up.
+        if headers.keys().any(|name| name == X_REQUEST_ID) {
             headers.remove(X_REQUEST_ID);
         }
         write_field(head, X_REQUEST_ID.as_str().as_bytes(), id.as_bytes());

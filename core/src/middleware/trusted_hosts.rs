@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use http::StatusCode;
+use memchr::memchr;
 
 use crate::error::Error;
 use crate::gate::is_valid_host;
@@ -70,8 +71,8 @@ impl FromStr for HostPattern {
 
 impl HostPattern {
     /// `name` has no port and no dot at its end.
-    fn matches(&self, name: &str, port: Option<u16>) -> bool {
-        if self.port.is_some() && self.port != port {
+    fn matches(&self, name: &str, port: impl Fn() -> Option<u16>) -> bool {
+        if self.port.is_some() && self.port != port() {
             return false;
         }
         match &self.name {
@@ -145,9 +146,8 @@ impl TrustedHosts {
     fn contains(&self, host: &str, is_https: bool) -> bool {
         let (name, port) = split(host);
         let name = name.strip_suffix('.').unwrap_or(name);
-        let default_port = if is_https { 443 } else { 80 };
-        let port = match port {
-            "" => Some(default_port),
+        let port = || match port {
+            "" => Some(if is_https { 443 } else { 80 }),
             digits => digits.parse().ok(),
         };
         !name.is_empty()
@@ -160,9 +160,10 @@ impl TrustedHosts {
 
 /// Name and port digits of a valid host; the digits may be missing.
 pub(super) fn split(host: &str) -> (&str, &str) {
-    let end = match host.rfind(']') {
-        Some(bracket) => bracket + 1,
-        None => host.find(':').unwrap_or(host.len()),
+    let bytes = host.as_bytes();
+    let end = match bytes.first() {
+        Some(b'[') => memchr(b']', bytes).map_or(bytes.len(), |bracket| bracket + 1),
+        _ => memchr(b':', bytes).unwrap_or(bytes.len()),
     };
     let (name, port) = host.split_at(end);
     (name, port.strip_prefix(':').unwrap_or(port))

@@ -32,7 +32,7 @@ use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::head::Head;
 use crate::limits::{Limits, Reject};
-use crate::middleware::{Arrival, Decoration, Entry, Next, TraceContext};
+use crate::middleware::{Arrival, Cors, Decoration, Entry, Next, TraceContext};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -369,7 +369,10 @@ impl Record {
         let lane = &connection.lane;
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
-        let origin = |_| HeaderValue::from_bytes(head.sole_field(&ORIGIN)?).ok();
+        let origin = |cors: &Cors| {
+            let origin = cors.asks_origin().then(|| head.sole_field(&ORIGIN))??;
+            HeaderValue::from_bytes(origin).ok()
+        };
         let arrival = Arrival::of(builtins, head, connection.peer, connection.is_tls);
         Self {
             connection: Rc::clone(connection),

@@ -3,12 +3,12 @@
 //! Guarantee: a member that breaks the grammar counts as absent, so it can
 //! neither force a coding on its sender nor forbid one.
 
-use http::header::{ACCEPT_ENCODING, HeaderMap};
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 
 use super::Coding;
 
 /// Weight of a member in thousandths.
-type Weight = u16;
+pub(crate) type Weight = u16;
 
 /// Weight of a member without one.
 const FULL: Weight = 1000;
@@ -32,10 +32,7 @@ impl Accepted {
         let mut identity = None;
         let mut others = None;
         for value in headers.get_all(ACCEPT_ENCODING) {
-            for member in value.as_bytes().split(|byte| *byte == b',') {
-                let Some((name, weight)) = parse_member(member) else {
-                    continue;
-                };
+            for (name, weight) in members(value) {
                 if name == b"*" {
                     others = Some(weight);
                 } else if name.eq_ignore_ascii_case(b"identity") {
@@ -59,6 +56,12 @@ impl Accepted {
             refuses_identity: identity.or(others.filter(|weight| *weight == 0)) == Some(0),
         }
     }
+}
+
+/// The well-formed members of one line: coding and weight.
+pub(crate) fn members(line: &HeaderValue) -> impl Iterator<Item = (&[u8], Weight)> {
+    let members = line.as_bytes().split(|byte| *byte == b',');
+    members.filter_map(parse_member)
 }
 
 /// Name and weight; `None` for an empty or malformed member.
@@ -100,8 +103,6 @@ fn parse_weight(value: &[u8]) -> Option<Weight> {
 
 #[cfg(test)]
 mod tests {
-    use http::header::HeaderValue;
-
     use super::*;
 
     fn accepted(lines: &[&'static str]) -> Accepted {

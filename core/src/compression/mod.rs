@@ -17,7 +17,7 @@ use http::header::{
 };
 use http_body::Body as _;
 
-pub(crate) use self::accept::Accepted;
+pub(crate) use self::accept::{Accepted, members};
 use self::encoder::{Encoder, Permit};
 use self::media_type::MediaType;
 use self::stream::CompressedBody;

@@ -233,6 +233,7 @@ impl Body {
         match self.0 {
             Kind::Empty => Ok(Bytes::new()),
             Kind::Full(bytes) => Ok(bytes),
+            Kind::File(span) if span.remaining() == 0 => Ok(Bytes::new()),
             kind => Err(Self(kind)),
         }
     }

@@ -125,6 +125,11 @@ impl Feeder {
         lock(&self.0).is_wanted
     }
 
+    /// Whether nobody can ask for more.
+    pub(crate) fn is_dropped(&self) -> bool {
+        lock(&self.0).is_dropped
+    }
+
     /// Passes on what came; only while it is wanted.
     pub(crate) fn push(&self, chunk: Bytes) {
         let mut state = lock(&self.0);

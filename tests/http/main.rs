@@ -8,6 +8,7 @@ mod support;
 mod compression;
 mod decompression;
 mod drain;
+mod fault_proxy;
 mod faults;
 mod file_paths;
 mod files;

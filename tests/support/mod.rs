@@ -6,6 +6,7 @@
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod exchange;
+pub(crate) mod fault_proxy;
 pub(crate) mod hpack;
 pub(crate) mod http2;
 pub(crate) mod process;

@@ -143,7 +143,15 @@ impl Connection {
         let blocked = &self.write_blocked_since;
         match result {
             Poll::Pending if blocked.get().is_none() => blocked.set(Some(Instant::now())),
-            Poll::Ready(Ok(_)) if blocked.get().is_some() => blocked.set(None),
+            Poll::Ready(Ok(_)) => {
+                if blocked.get().is_some() {
+                    blocked.set(None);
+                }
+                // The peer that has closed its sending side still reads.
+                if self.waiting.get() == Waiting::Departure {
+                    self.waiting_since.set(Instant::now());
+                }
+            }
             _ => {}
         }
     }
@@ -202,6 +210,8 @@ impl Connection {
             Waiting::Request => Some((since + limits.idle_timeout, Reject::IdleTimeout)),
             Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
             Waiting::Body => Some((since + limits.body_stall_timeout, Reject::BodyStall)),
+            // Where there is something to write, that tells.
+            Waiting::Departure if self.write_blocked_since.get().is_some() => None,
             Waiting::Departure => Some((since + HALF_CLOSED_PATIENCE, Reject::IdleTimeout)),
         };
         let mut earliest = read;
@@ -384,8 +394,10 @@ async fn serve_h1<S: Transport>(
     input: Vec<u8>,
     mut deadline: Deadline,
 ) {
-    let mut server = Http1::new(transport, Rc::clone(connection), input);
+    let server = Http1::new(transport, Rc::clone(connection), input);
+    let mut guarded = Guarded(Some(server));
     let end = poll_fn(|cx| {
+        let server = guarded.0.as_mut().expect("it is taken when it has ended");
         loop {
             if let Poll::Ready(end) = server.poll(cx) {
                 return Poll::Ready(end);
@@ -404,7 +416,8 @@ async fn serve_h1<S: Transport>(
     })
     .await;
 
-    let is_quiet = server.is_quiet();
+    let server = guarded.0.take().expect("nobody else takes it");
+    let (is_quiet, is_open_ended) = (server.is_quiet(), server.is_open_ended());
     let (transport, unread) = server.into_parts();
     match end {
         End::Upgrade(on_upgrade) => {
@@ -425,6 +438,9 @@ async fn serve_h1<S: Transport>(
             if waiting != Waiting::Departure {
                 connection.count(missed);
             }
+            if is_open_ended {
+                return transport.discard_unsent();
+            }
             let problem = (waiting == Waiting::HeadRest).then(head_timeout);
             farewell(transport, problem, !is_quiet).await;
         }
@@ -433,6 +449,20 @@ async fn serve_h1<S: Transport>(
             farewell(transport, Some(refusal.problem()), true).await;
         }
         End::Complete => farewell(transport, None, !is_quiet).await,
+    }
+}
+
+/// A connection that is reset when it is dropped in an answer whose end is that
+/// of the connection: the peer must not take what it has for all of it.
+struct Guarded<S: Transport>(Option<Http1<S>>);
+
+impl<S: Transport> Drop for Guarded<S> {
+    fn drop(&mut self) {
+        if let Some(server) = &self.0
+            && server.is_open_ended()
+        {
+            server.transport().discard_unsent();
+        }
     }
 }
 

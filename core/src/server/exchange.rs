@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime};
 
+use bytes::Bytes;
 use http::header::{
     ALLOW, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER,
     TRANSFER_ENCODING, USER_AGENT,
@@ -19,7 +20,7 @@ use http::header::{
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Version};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
@@ -28,6 +29,7 @@ use super::handover::{Tunnel, hand_over};
 use super::lane::Lane;
 use crate::body::Body;
 use crate::compression::Accepted;
+use crate::error::BodyError;
 use crate::gate::is_valid_host;
 use crate::handler::FutureSlot;
 use crate::head::Head;
@@ -245,6 +247,20 @@ impl Drop for SlotGuard {
             }
         }
     }
+}
+
+/// Polls a response body; its panic fails the message, and nothing else.
+///
+/// After an error it must not be polled again.
+pub(super) fn poll_body(
+    body: &mut Body,
+    lane: &Lane,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    catch_unwind(AssertUnwindSafe(|| Pin::new(body).poll_frame(cx))).unwrap_or_else(|_| {
+        lane.metrics().panicked();
+        Poll::Ready(Some(Err(BodyError::Producer)))
+    })
 }
 
 /// The panic hook has said where; the client learns that it failed.

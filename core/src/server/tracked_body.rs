@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::connection::{Connection, Waiting};
+use super::exchange;
 use crate::body::Body;
 use crate::error::BodyError;
 
@@ -91,7 +92,8 @@ impl HttpBody for TrackedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = if self.rest.is_empty() {
-            Pin::new(&mut self.body).poll_frame(cx)
+            let Self { body, tracker, .. } = &mut *self;
+            exchange::poll_body(body, &tracker.connection.lane, cx)
         } else {
             Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.rest)))))
         };
@@ -126,5 +128,43 @@ impl HttpBody for TrackedBody {
         }
         hint.set_lower(hint.lower() + rest);
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use super::super::lane::{App, Lane};
+    use super::*;
+    use crate::limits::Limits;
+    use crate::request::Peer;
+    use crate::router::Router;
+
+    struct Panics;
+
+    impl HttpBody for Panics {
+        type Data = Bytes;
+        type Error = BodyError;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+            panic!("a bug in a body")
+        }
+    }
+
+    #[test]
+    fn a_body_that_panics_fails_its_stream() {
+        let lane = Lane::new(Arc::new(App::new(Router::new(), Limits::DEFAULT, 1)), 0);
+        let connection = Connection::new(lane, Peer::Unknown, false, Instant::now());
+        let tracker = StreamTracker::new(Rc::clone(&connection));
+        let mut body = TrackedBody::new(Body::custom(Panics), tracker);
+        let frame = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(frame, Poll::Ready(Some(Err(BodyError::Producer)))));
+        drop(body);
+        assert_eq!(connection.open_streams.get(), 0);
     }
 }

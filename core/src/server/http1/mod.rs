@@ -22,7 +22,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use http::{Method, Version};
-use http_body::Body as _;
 use tokio::io::ReadBuf;
 
 use self::head::Framing;
@@ -132,6 +131,16 @@ impl<S: Transport> Http1<S> {
             || self.current.is_none() && self.input.is_empty() && self.gate.is_between_messages()
     }
 
+    /// Whether an answer has begun whose end only that of the connection tells.
+    pub(super) fn is_open_ended(&self) -> bool {
+        let work = self.current.as_ref().map(|current| &current.work);
+        matches!(work, Some(Work::Body(_, Framing::UntilClose)))
+    }
+
+    pub(super) const fn transport(&self) -> &S {
+        &self.transport
+    }
+
     /// The transport, and what was read of it but not taken.
     pub(super) fn into_parts(self) -> (S, Vec<u8>) {
         (self.transport, self.input)
@@ -201,7 +210,6 @@ impl<S: Transport> Http1<S> {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
                 Poll::Ready(Ok(Received::End)) => self.is_end = true,
                 Poll::Ready(Ok(Received::Taken(Ok(Some(request))))) => {
-                    self.connection.waiting.set(Waiting::Nothing);
                     self.begin(request);
                     return Poll::Ready(Ok(()));
                 }
@@ -274,6 +282,8 @@ impl<S: Transport> Http1<S> {
             body,
             mut current,
         } = request;
+        // The deadline of the head has ended with it.
+        self.connection.waiting.set(Waiting::Nothing);
         current.work = Work::Handler(exchange::begin(&self.connection, head, body));
         self.current = Some(current);
     }
@@ -326,8 +336,9 @@ impl<S: Transport> Http1<S> {
         let lane = &self.connection.lane;
         let current = self.current.as_mut().expect("a request is being answered");
         // An answer that overtakes its request's body ends the connection: what
-        // is left of the body cannot be waited for.
-        current.is_last |= is_in_body || lane.draining_since.get().is_some();
+        // is left of the body cannot be waited for. What follows an upgrade is
+        // not of HTTP.
+        current.is_last |= is_in_body || upgrade.is_none() && lane.draining_since.get().is_some();
         let buffer = self.output.start(|| lane.output.take());
         let context = head::Context {
             builtins: &lane.app.builtins,
@@ -365,7 +376,7 @@ impl<S: Transport> Http1<S> {
             while self.output.has_room()
                 && let Work::Body(body, framing) = &mut current.work
             {
-                match Pin::new(&mut *body).poll_frame(cx) {
+                match exchange::poll_body(body, &self.connection.lane, cx) {
                     Poll::Pending => {
                         is_waiting = true;
                         break;
@@ -484,3 +495,6 @@ struct Request {
     body: Body,
     current: Current,
 }
+
+#[cfg(test)]
+mod tests;

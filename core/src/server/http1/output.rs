@@ -29,6 +29,8 @@ pub(super) struct Output {
     large: Bytes,
     /// What follows it.
     suffix: &'static [u8],
+    /// Whether the transport may hold bytes that were written.
+    needs_flush: bool,
 }
 
 impl Output {
@@ -61,7 +63,12 @@ impl Output {
         self.large.is_empty() && self.suffix.is_empty() && self.buffer.len() < MAX_BUFFERED_BYTES
     }
 
+    /// Whether nothing is left to do: all is with the socket.
     pub(super) fn is_empty(&self) -> bool {
+        !self.needs_flush && self.is_written()
+    }
+
+    fn is_written(&self) -> bool {
         self.num_written == self.buffer.len() && self.large.is_empty() && self.suffix.is_empty()
     }
 
@@ -84,7 +91,7 @@ impl Output {
         connection: &Connection,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while !self.is_empty() {
+        while !self.is_written() {
             let rest = &self.buffer[self.num_written..];
             let result = if is_before_file {
                 transport.poll_write_before_file(cx, rest)
@@ -100,6 +107,7 @@ impl Output {
                 Pin::new(&mut *transport).poll_write_vectored(cx, pieces)
             };
             connection.note_write(&result);
+            self.needs_flush = true;
             match ready!(result)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 length => self.advance(length),
@@ -108,6 +116,7 @@ impl Output {
         // TLS keeps bytes that the socket does not take: only a flush tells.
         let result = Pin::new(transport).poll_flush(cx);
         connection.note_write(&result);
+        self.needs_flush = !matches!(result, Poll::Ready(Ok(())));
         result
     }
 

@@ -63,9 +63,15 @@ impl<S: Transport> Http1<S> {
         feeder.end(Err(BodyError::incomplete(refusal.detail)));
     }
 
-    /// Reads away what is there of a body that its handler did not want.
+    /// Reads away what is there of a body that nobody wants any more.
     pub(super) fn skip_body(&mut self, cx: &mut Context<'_>) {
-        if !self.gate.is_in_body() || self.current().awaits_continue || self.is_end {
+        if !self.gate.is_in_body() || self.is_end {
+            return;
+        }
+        let current = self.current();
+        // The answer, or another task, may still read it.
+        let is_kept = |feeder: &Feeder| !feeder.is_dropped();
+        if current.awaits_continue || current.feeder.as_ref().is_some_and(is_kept) {
             return;
         }
         // A failure shows again when the answer is written.
@@ -123,7 +129,7 @@ impl<S: Transport> Http1<S> {
             }
             Poll::Ready(Ok(Received::End)) => {
                 self.is_end = true;
-                self.connection.waiting.set(Waiting::Nothing);
+                self.connection.wait_for(Waiting::Departure, Instant::now());
                 let current = self.current();
                 current.is_last = true;
                 // Dropping it tells the reader.

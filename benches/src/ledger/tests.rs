@@ -115,6 +115,8 @@ fn cell(number: u32) -> CellRecord {
             command: Vec::new(),
             tls: false,
             same_as: None,
+            workload: None,
+            engagement: None,
         }],
         targets: vec![Target {
             id: String::from("lookup"),
@@ -162,6 +164,7 @@ fn record(number: u32) -> Record {
                 profile: Some(String::from("release")),
                 packages: [(String::from("hyper"), String::from("1.12.0"))].into(),
                 reason: None,
+                config: None,
             },
         )]
         .into(),

@@ -220,7 +220,9 @@ mod tests {
     /// Answers of a file larger than the socket buffers, on one connection.
     #[test]
     fn every_request_gets_the_whole_file() {
-        let content: Vec<u8> = (0..9_000_000_u32).map(|index| (index % 251) as u8).collect();
+        let content: Vec<u8> = (0..9_000_000_u32)
+            .map(|index| (index % 251) as u8)
+            .collect();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&content).unwrap();
         let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).unwrap();

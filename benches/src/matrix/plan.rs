@@ -11,9 +11,7 @@ use serde::Deserialize;
 
 use super::content::{MAX_FILE_BYTES, content};
 use crate::Error;
-use crate::ledger::{
-    Bound, CellKind, Decimal, Metric, ServedFile, Target, Workload, sha256_hex,
-};
+use crate::ledger::{Bound, CellKind, Decimal, Metric, ServedFile, Target, Workload, sha256_hex};
 
 /// Below 6 rounds there is no exact 95 % interval of a median.
 pub const MIN_ROUNDS: u32 = 6;
@@ -149,8 +147,7 @@ impl ExchangePlan {
             headers: self.headers.clone(),
             body: self.body.clone(),
             expect_status: self.expect_status,
-            expect_body_sha256: (self.expect_body.as_ref())
-                .map(|body| sha256_hex(body.as_bytes())),
+            expect_body_sha256: (self.expect_body.as_ref()).map(|body| sha256_hex(body.as_bytes())),
             file: None,
         }
     }
@@ -490,9 +487,11 @@ mod tests {
         let own = "{ program = \"ours\" }, { program = \"ours\", label = \"other\", \
                    engagement = \"sent_total\", exchange = { path = \"/other\", \
                    expect_body = \"other\" } }";
-        let text = GOOD
-            .replacen(arm, own, 1)
-            .replacen("path = \"/hello\"", "path = \"/hello\"\nmethod = \"POST\"", 1);
+        let text = GOOD.replacen(arm, own, 1).replacen(
+            "path = \"/hello\"",
+            "path = \"/hello\"\nmethod = \"POST\"",
+            1,
+        );
         let cell = &parse(&text).unwrap().cells[0];
         let exchange = cell.arms[1].exchange.as_ref().unwrap().workload();
         assert_eq!(cell.workload().unwrap().method, "POST");
@@ -528,7 +527,10 @@ mod tests {
             ("name = \"f\", bytes = 0", "1 to 67108864 bytes"),
             ("name = \"f\", bytes = 67108865", "1 to 67108864 bytes"),
             ("name = \"f\"", "missing field `bytes`"),
-            ("name = \"f\", bytes = 1 }\nexpect_body = \"a\"\nheaders = { a = \"b\"", "two bodies"),
+            (
+                "name = \"f\", bytes = 1 }\nexpect_body = \"a\"\nheaders = { a = \"b\"",
+                "two bodies",
+            ),
         ] {
             let error = with(file).unwrap_err();
             assert!(error.contains(expected), "{file}: {error}");

@@ -164,7 +164,10 @@ pub(super) fn not_started(program: &str, error: &std::io::Error) -> String {
 
 fn file_name(program: &str) -> String {
     let name = Path::new(program).file_name();
-    name.map_or_else(|| program.to_owned(), |name| name.to_string_lossy().into_owned())
+    name.map_or_else(
+        || program.to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 /// Versions from `Cargo.lock`; a package with several versions gets all of them.
@@ -314,6 +317,9 @@ mod tests {
         assert_eq!(written, format!("listen 8001;\nroot {root}/files;\n"));
 
         let missing = peer(&["true"], Some("missing.conf"));
-        assert!(matches!(identify(&missing, &options), Err(Error::File { .. })));
+        assert!(matches!(
+            identify(&missing, &options),
+            Err(Error::File { .. })
+        ));
     }
 }

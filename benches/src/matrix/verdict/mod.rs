@@ -63,8 +63,7 @@ fn row(cell: &CellRecord, arm: &ArmRecord) -> Row {
             .count() as u32,
         invalid,
         metrics,
-        engagement: (arm.engagement.as_ref())
-            .and_then(|counter| engagement_sum(counter, &rounds)),
+        engagement: (arm.engagement.as_ref()).and_then(|counter| engagement_sum(counter, &rounds)),
     }
 }
 

@@ -12,11 +12,13 @@ const OPEN_END: &str = " -->";
 const CLOSE: &str = "<!-- /claim -->";
 
 /// What makes the number before it a performance number, in lower case.
-const UNITS: [&str; 6] = [
+const UNITS: [&str; 8] = [
     "req/s",
     "rps",
     "requests/s",
     "tok/s",
+    "mb/s",
+    "gb/s",
     "x faster",
     "× faster",
 ];
@@ -142,6 +144,7 @@ mod tests {
             "724k RPS",
             "1.2M requests/s",
             "**35** tok/s",
+            "3.5 GB/s of files",
             "it is 1.5x faster",
             "it is 3 × faster",
             "90\nreq/s",

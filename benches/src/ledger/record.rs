@@ -1,7 +1,8 @@
 //! The record of one run: everything measured, and everything concluded from it.
 //!
 //! Schema version 1. Numbers are integers in base units or [`Decimal`]; what was not measured is
-//! `null`. `rows` and `verdicts` are functions of the rest of their cell
+//! `null`. A field that came later is left out where it has no value, so that records written
+//! before it keep their bytes. `rows` and `verdicts` are functions of the rest of their cell
 //! ([`crate::matrix::judge`]), which is what the verifier recomputes.
 
 use std::collections::BTreeMap;
@@ -97,6 +98,9 @@ pub struct Program {
     pub packages: BTreeMap<String, String>,
     /// Why something is missing.
     pub reason: Option<String>,
+    /// Template of the configuration file that it is started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<FileDigest>,
 }
 
 /// How a cell measures.
@@ -157,6 +161,19 @@ pub struct Workload {
     pub expect_status: u16,
     /// SHA-256 every response body must have.
     pub expect_body_sha256: Option<String>,
+    /// The file that every response must hold; `expect_body_sha256` is its digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<ServedFile>,
+}
+
+/// A file that the bench makes, in `{dir}/files`; its content is a function of its length.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServedFile {
+    /// File name.
+    pub name: String,
+    /// Length.
+    pub bytes: u64,
 }
 
 /// One arm of a cell.
@@ -173,6 +190,19 @@ pub struct ArmRecord {
     pub tls: bool,
     /// The label this arm repeats, to measure the noise.
     pub same_as: Option<String>,
+    /// The exchange of this arm where it is not that of the cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
+    /// The server's counter that must grow by one with each answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engagement: Option<String>,
+}
+
+impl ArmRecord {
+    /// Returns the exchange of this arm: its own, or that of its cell.
+    pub fn workload<'a>(&'a self, cell: &'a CellRecord) -> Option<&'a Workload> {
+        self.workload.as_ref().or(cell.workload.as_ref())
+    }
 }
 
 /// One round of one arm. Missing is `null`.
@@ -207,6 +237,24 @@ pub struct RoundRecord {
     pub held_rss_bytes: Option<u64>,
     /// Mean time of one call in one batch of a micro cell.
     pub ns_per_op: Option<Decimal>,
+    /// Resident memory right before the measured interval, after the warm-up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_before_bytes: Option<u64>,
+    /// Proof that the path that is claimed was the path taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engagement: Option<EngagementRecord>,
+}
+
+/// A counter of the server around the measured interval.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementRecord {
+    /// Name on the server's `/metrics`.
+    pub counter: String,
+    /// By how much it grew.
+    pub counted: u64,
+    /// Whole answers that the load engine received meanwhile.
+    pub answers: u64,
 }
 
 /// What the load engine saw in one round.
@@ -223,6 +271,9 @@ pub struct LoadRecord {
     pub outcomes: BTreeMap<String, u64>,
     /// Nearest-rank latency percentiles of good answers.
     pub latency_ns: BTreeMap<String, Option<u64>>,
+    /// Length of the body of each good answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body_bytes: Option<u64>,
 }
 
 /// A quantity that rows show and rules judge.
@@ -247,11 +298,15 @@ pub enum Metric {
     HeldRssBytes,
     /// Mean time of one call.
     NsPerOp,
+    /// Body bytes of good answers per second.
+    BytesPerSecond,
+    /// Growth of resident memory over the measured interval.
+    RssGrowthBytes,
 }
 
 impl Metric {
     /// Every metric, in the order rows show them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Rate,
         Self::CpuUsPerRequest,
         Self::P50Us,
@@ -261,6 +316,8 @@ impl Metric {
         Self::IdleRssBytes,
         Self::HeldRssBytes,
         Self::NsPerOp,
+        Self::BytesPerSecond,
+        Self::RssGrowthBytes,
     ];
 
     /// Returns the name used in matrix files, records and claims.
@@ -275,6 +332,8 @@ impl Metric {
             Self::IdleRssBytes => "idle_rss_bytes",
             Self::HeldRssBytes => "held_rss_bytes",
             Self::NsPerOp => "ns_per_op",
+            Self::BytesPerSecond => "bytes_per_second",
+            Self::RssGrowthBytes => "rss_growth_bytes",
         }
     }
 
@@ -283,7 +342,8 @@ impl Metric {
         match self {
             Self::Rate => "requests/s",
             Self::CpuUsPerRequest | Self::P50Us | Self::P99Us => "µs",
-            Self::RssBytes | Self::IdleRssBytes | Self::HeldRssBytes => "MB",
+            Self::RssBytes | Self::IdleRssBytes | Self::HeldRssBytes | Self::RssGrowthBytes => "MB",
+            Self::BytesPerSecond => "MB/s",
             Self::StartMs => "ms",
             Self::NsPerOp => "ns",
         }
@@ -295,7 +355,11 @@ impl Metric {
             Self::Rate => value.text(0),
             Self::CpuUsPerRequest | Self::StartMs => value.text(2),
             Self::P50Us | Self::P99Us | Self::NsPerOp => value.text(1),
-            Self::RssBytes | Self::IdleRssBytes | Self::HeldRssBytes => {
+            Self::RssBytes
+            | Self::IdleRssBytes
+            | Self::HeldRssBytes
+            | Self::BytesPerSecond
+            | Self::RssGrowthBytes => {
                 Decimal::new(value.value() / 1e6).map_or_else(String::new, |mb| mb.text(2))
             }
         }
@@ -314,6 +378,9 @@ pub struct Row {
     pub invalid: Option<String>,
     /// Summaries over the rounds; an absent metric was not measured.
     pub metrics: BTreeMap<Metric, Summary>,
+    /// The engagement counter, summed over the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engagement: Option<EngagementRecord>,
 }
 
 /// One metric over the rounds of one arm.

@@ -130,6 +130,14 @@ fn summary(out: &mut String, record: &Record) {
         for (package, version) in &program.packages {
             let _ = write!(text, ", {} {}", cell_text(package), cell_text(version));
         }
+        if let Some(config) = &program.config {
+            let _ = write!(
+                text,
+                ", configured by {} sha256:{}",
+                cell_text(&config.path),
+                cell_text(&config.sha256)
+            );
+        }
         line(out, &text);
     }
 }
@@ -144,6 +152,18 @@ fn render_cell(out: &mut String, cell: &CellRecord) {
         )
     });
     line(out, &format!("\n### {}{exchange}\n", cell_text(&cell.id)));
+    let mut has_own_exchange = false;
+    for arm in &cell.arms {
+        if let Some(workload) = &arm.workload {
+            has_own_exchange = true;
+            let (label, method) = (cell_text(&arm.label), cell_text(&workload.method));
+            let path = cell_text(&workload.path);
+            line(out, &format!("- {label} is asked for {method} {path}"));
+        }
+    }
+    if has_own_exchange {
+        out.push('\n');
+    }
 
     let metrics: Vec<Metric> = Metric::ALL
         .into_iter()
@@ -192,7 +212,18 @@ fn render_row(out: &mut String, row: &Row, metrics: &[Metric]) {
         Some(reason) => {
             let _ = write!(text, " INVALID: {} |", cell_text(reason));
         }
-        None => text.push_str(" ok |"),
+        None => match &row.engagement {
+            Some(engagement) => {
+                let _ = write!(
+                    text,
+                    " ok: {} grew by {} for {} answers |",
+                    cell_text(&engagement.counter),
+                    engagement.counted,
+                    engagement.answers,
+                );
+            }
+            None => text.push_str(" ok |"),
+        },
     }
     line(out, &text);
 }

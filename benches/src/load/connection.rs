@@ -245,6 +245,11 @@ impl Connection {
         std::mem::replace(&mut self.bytes_received, 0)
     }
 
+    /// Whether the body of the current answer is being hashed.
+    pub(super) const fn is_hashing(&self) -> bool {
+        matches!(self.phase, Phase::Writing | Phase::Reading) && self.body.hasher.is_some()
+    }
+
     pub(super) const fn body(&self) -> &BodyCheck {
         &self.body
     }

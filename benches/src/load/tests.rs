@@ -358,6 +358,37 @@ fn reset_is_reset() {
     check(&plan, &[(Outcome::Reset, 3)]);
 }
 
+/// 3 MB, more than any buffer between the two: compared as it comes, hashed once.
+#[test]
+fn a_large_body_is_compared_to_its_last_byte() {
+    let body: Vec<u8> = (0..3_000_000_u32)
+        .map(|index| (index % 251) as u8)
+        .collect();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let server = Server::answering([head.as_bytes(), &body].concat());
+    let mut plan = LoadPlan {
+        connections: 4,
+        stop: Stop::Requests(12),
+        ..server.plan()
+    };
+    let mut other = body.clone();
+    *other.last_mut().unwrap() ^= 1;
+    let longer = [&body[..], b"x"].concat();
+    let digest: [u8; 32] = Sha256::digest(&body).into();
+    for (expected, outcome) in [
+        (body.clone(), Outcome::Ok),
+        (other, Outcome::BodyMismatch),
+        (longer, Outcome::BodyMismatch),
+        (body[..2_999_999].to_vec(), Outcome::BodyMismatch),
+    ] {
+        plan.expect.body = Some(ExpectedBody::Bytes(expected));
+        let report = check(&plan, &[(outcome, 12)]);
+        assert_eq!(report.first_response.unwrap().body_sha256, digest);
+    }
+    let found = probe(&plan).unwrap();
+    assert_eq!((found.body_len, found.body_sha256), (3_000_000, digest));
+}
+
 /// Answers one request on each connection and closes at the second.
 fn closing_at_second_request() -> Server {
     Server::new(|stream| {

@@ -273,7 +273,10 @@ impl<'a> Worker<'a> {
             self.tally.first_send.get_or_insert(sent);
         }
         self.connections[index].attempt = Some(attempt);
-        let digest = attempt.measured && self.tally.first_response.is_none();
+        // One at a time: hashing a large body takes longer than anything that is measured.
+        let digest = attempt.measured
+            && self.tally.first_response.is_none()
+            && !self.connections.iter().any(Connection::is_hashing);
         let step = self.with_connection(index, |connection, plan, io| {
             connection.send(&plan.requests[attempt.request], digest, io)
         });

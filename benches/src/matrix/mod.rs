@@ -4,6 +4,7 @@
 //! Servers and the load engine sit on different CPUs. Nothing here writes to the ledger; the
 //! record that [`run`] returns goes there by [`append`](crate::ledger::append).
 
+mod content;
 mod exchange;
 mod plan;
 mod programs;
@@ -19,14 +20,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-pub use plan::{ArmPlan, CellPlan, MIN_ROUNDS, Matrix, ProgramPlan, TargetPlan};
+pub use plan::{ArmPlan, CellPlan, ExchangePlan, MIN_ROUNDS, Matrix, ProgramPlan, TargetPlan};
 pub use verdict::judge;
 
 use self::round::Bench;
 use crate::Error;
 use crate::ledger::{
     ArmRecord, CellKind, CellRecord, Decimal, FileDigest, Record, RoundRecord, SCHEMA_VERSION,
-    Workload, sha256_hex, utc_timestamp,
+    sha256_hex, utc_timestamp,
 };
 use crate::machine::{Machine, Placement, pinned};
 
@@ -143,10 +144,11 @@ pub fn run(
     let cells = select(&matrix, &options.cells)?;
     let placement = Placement::detect();
     let mut record = describe(options, &matrix, &text, &cells, placement)?;
-    let bench = Bench::new(placement)?;
+    let mut bench = Bench::new(placement, &matrix, &options.root)?;
     let _pinned = pinned(placement.client_cpu);
     for (index, plan) in cells.into_iter().enumerate() {
         let mut cell = declare(&matrix, plan, options)?;
+        bench.prepare(&cell)?;
         let num_steps = cell.num_rounds as usize * cell.arms.len();
         let id = &plan.id;
         observe(Progress::CellStarted { id, num_steps });
@@ -309,6 +311,8 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
                 .collect(),
             tls: arm.tls,
             same_as: arm.same_as.clone(),
+            workload: arm.exchange.as_ref().map(ExchangePlan::workload),
+            engagement: arm.engagement.clone(),
         })
         .collect();
     if let Some(function) = &plan.function {
@@ -318,23 +322,14 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
             command: Vec::new(),
             tls: false,
             same_as: None,
+            workload: None,
+            engagement: None,
         });
     }
-    let workload = (plan.kind != CellKind::Micro).then(|| Workload {
-        method: plan.method.clone(),
-        path: plan.path.clone(),
-        headers: plan.headers.clone(),
-        body: plan.body.clone(),
-        expect_status: plan.expect_status,
-        expect_body_sha256: plan
-            .expect_body
-            .as_ref()
-            .map(|body| sha256_hex(body.as_bytes())),
-    });
     Ok(CellRecord {
         id: plan.id.clone(),
         kind: plan.kind,
-        workload,
+        workload: plan.workload(),
         connections: plan.connections,
         num_rounds: options.rounds.unwrap_or(plan.rounds),
         warm_up_ms: millis(options.warm_up, plan.warm_up_ms),
@@ -358,15 +353,22 @@ fn micro_round(micro: &mut MicroBenchmarks, result: &mut RoundRecord) -> Option<
         .then(|| String::from("the function returned no time"))
 }
 
-/// Without a declared body the arms vouch for each other: a differing one did other work.
+/// Without a declared body the arms vouch for each other: a differing one did other work. Arms
+/// with an exchange of their own vouch for those with the same one.
 fn same_body_everywhere(cell: &mut CellRecord) {
-    let first = cell
-        .rounds
-        .iter()
-        .find_map(|round| round.probe_body_sha256.clone());
-    for round in &mut cell.rounds {
-        if round.invalid.is_none() && round.probe_body_sha256 != first {
-            round.invalid = Some(String::from("the body differs from that of another round"));
+    for arm in &cell.arms {
+        let is_alike = |other: &&ArmRecord| other.workload == arm.workload;
+        let labels: Vec<&String> = (cell.arms.iter().filter(is_alike))
+            .map(|other| &other.label)
+            .collect();
+        let is_asked = |round: &RoundRecord| labels.contains(&&round.label);
+        let first = (cell.rounds.iter())
+            .filter(|round| is_asked(round))
+            .find_map(|round| round.probe_body_sha256.clone());
+        for round in cell.rounds.iter_mut().filter(|round| is_asked(round)) {
+            if round.invalid.is_none() && round.probe_body_sha256 != first {
+                round.invalid = Some(String::from("the body differs from that of another round"));
+            }
         }
     }
 }

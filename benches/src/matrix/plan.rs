@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::content::{MAX_FILE_BYTES, content};
 use crate::Error;
-use crate::ledger::{Bound, CellKind, Decimal, Metric, Target};
+use crate::ledger::{Bound, CellKind, Decimal, Metric, ServedFile, Target, Workload, sha256_hex};
 
 /// Below 6 rounds there is no exact 95 % interval of a median.
 pub const MIN_ROUNDS: u32 = 6;
@@ -42,6 +43,9 @@ pub struct ProgramPlan {
     /// Packages whose locked versions identify it.
     #[serde(default)]
     pub packages: Vec<String>,
+    /// Configuration template below the root, written into `{dir}` under its own name for each
+    /// start with `{dir}` and `{port}` replaced.
+    pub config: Option<PathBuf>,
 }
 
 /// One cell.
@@ -68,6 +72,8 @@ pub struct CellPlan {
     pub expect_status: u16,
     /// Body of every response; without it, all arms must still send the same one.
     pub expect_body: Option<String>,
+    /// File that the bench makes in `{dir}/files` and that every response holds.
+    pub file: Option<ServedFile>,
     /// Connections of the load engine, or held open in a `start` cell.
     #[serde(default = "one")]
     pub connections: u32,
@@ -105,6 +111,46 @@ pub struct ArmPlan {
     pub tls: bool,
     /// Label of the arm this one repeats.
     pub same_as: Option<String>,
+    /// Exchange of this arm in place of the cell's, nothing of which is inherited.
+    pub exchange: Option<ExchangePlan>,
+    /// Counter on the server's `/metrics` that must grow by one with each answer.
+    pub engagement: Option<String>,
+}
+
+/// What one arm asks for, and what it must be answered.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ExchangePlan {
+    /// Request method.
+    #[serde(default = "get")]
+    pub method: String,
+    /// Request target.
+    pub path: String,
+    /// Request header fields.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Request body.
+    pub body: Option<String>,
+    /// Status of every response.
+    #[serde(default = "ok")]
+    pub expect_status: u16,
+    /// Body of every response.
+    pub expect_body: Option<String>,
+}
+
+impl ExchangePlan {
+    /// Returns the exchange in the form of the record.
+    pub fn workload(&self) -> Workload {
+        Workload {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            expect_status: self.expect_status,
+            expect_body_sha256: (self.expect_body.as_ref()).map(|body| sha256_hex(body.as_bytes())),
+            file: None,
+        }
+    }
 }
 
 impl ArmPlan {
@@ -201,8 +247,15 @@ impl CellPlan {
             CellKind::Start if self.body.is_some() || self.arms.iter().any(|arm| arm.tls) => {
                 return Err("a start cell sends plain requests without a body".into());
             }
+            CellKind::Start | CellKind::Micro
+                if (self.arms.iter())
+                    .any(|arm| arm.exchange.is_some() || arm.engagement.is_some()) =>
+            {
+                return Err("only arms of a load cell have an exchange or a counter".into());
+            }
             _ => {}
         }
+        self.check_file()?;
         let mut labels = BTreeSet::new();
         for arm in &self.arms {
             check_name("arm", arm.label()).map_err(|error| error.to_string())?;
@@ -220,12 +273,46 @@ impl CellPlan {
             let same = self.arms.iter().find(|other| other.label() == original);
             let repeats = same.is_some_and(|other| {
                 (&arm.program, &arm.flags, arm.tls) == (&other.program, &other.flags, other.tls)
+                    && (&arm.exchange, &arm.engagement) == (&other.exchange, &other.engagement)
             });
             if !repeats {
                 return Err(format!("{} is not the same as {original}", arm.label()));
             }
         }
         self.targets().map(drop)
+    }
+
+    fn check_file(&self) -> Result<(), String> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        check_name("file", &file.name).map_err(|error| error.to_string())?;
+        if self.kind != CellKind::Load {
+            return Err("only a load cell has a file".into());
+        }
+        if self.expect_body.is_some() {
+            return Err("the file and expect_body are two bodies".into());
+        }
+        if !(1..=MAX_FILE_BYTES).contains(&file.bytes) {
+            return Err(format!("a file has 1 to {MAX_FILE_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// Returns the exchange in the form of the record; `None` for a `micro` cell.
+    pub fn workload(&self) -> Option<Workload> {
+        let body_sha256 = |file: &ServedFile| sha256_hex(&content(file.bytes));
+        (self.kind != CellKind::Micro).then(|| Workload {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+            expect_status: self.expect_status,
+            expect_body_sha256: (self.expect_body.as_ref())
+                .map(|body| sha256_hex(body.as_bytes()))
+                .or_else(|| self.file.as_ref().map(body_sha256)),
+            file: self.file.clone(),
+        })
     }
 
     /// Returns the rules in the form of the record.
@@ -380,9 +467,73 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_matrix_is_good() {
-        let text = include_str!("../../matrix/core.toml");
-        let matrix = parse(text).unwrap();
-        assert!(matrix.programs["justapi"].subject);
+    fn the_shipped_matrices_are_good() {
+        let mut ids = BTreeSet::new();
+        for text in [
+            include_str!("../../matrix/core.toml"),
+            include_str!("../../matrix/features.toml"),
+        ] {
+            let matrix = parse(text).unwrap();
+            assert!(matrix.programs["justapi"].subject);
+            for cell in matrix.cells {
+                assert!(ids.insert(cell.id.clone()), "{} is in both", cell.id);
+            }
+        }
+    }
+
+    #[test]
+    fn an_arm_can_have_an_exchange_of_its_own() {
+        let arm = "{ program = \"ours\" }";
+        let own = "{ program = \"ours\" }, { program = \"ours\", label = \"other\", \
+                   engagement = \"sent_total\", exchange = { path = \"/other\", \
+                   expect_body = \"other\" } }";
+        let text = GOOD.replacen(arm, own, 1).replacen(
+            "path = \"/hello\"",
+            "path = \"/hello\"\nmethod = \"POST\"",
+            1,
+        );
+        let cell = &parse(&text).unwrap().cells[0];
+        let exchange = cell.arms[1].exchange.as_ref().unwrap().workload();
+        assert_eq!(cell.workload().unwrap().method, "POST");
+        assert_eq!((&*exchange.method, &*exchange.path), ("GET", "/other"));
+        assert_eq!(
+            exchange.expect_body_sha256,
+            Some(crate::ledger::sha256_hex(b"other"))
+        );
+        assert_eq!(cell.arms[1].engagement.as_deref(), Some("sent_total"));
+
+        let aa = "same_as = \"ours\" }";
+        let differs = "same_as = \"ours\", exchange = { path = \"/other\" } }";
+        let error = parse(&GOOD.replacen(aa, differs, 1)).unwrap_err();
+        assert!(error.contains("not the same"), "{error}");
+        let unknown = "same_as = \"ours\", exchange = { path = \"/\", speed = 1 } }";
+        let error = parse(&GOOD.replacen(aa, unknown, 1)).unwrap_err();
+        assert!(error.contains("unknown field `speed`"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_the_expected_body() {
+        let with = |file: &str| {
+            let id = "id = \"hello\"";
+            parse(&GOOD.replacen(id, &format!("{id}\nfile = {{ {file} }}"), 1))
+        };
+        let matrix = with("name = \"f.bin\", bytes = 4096").unwrap();
+        let workload = matrix.cells[0].workload().unwrap();
+        assert_eq!(workload.file.unwrap().bytes, 4096);
+        let digest = sha256_hex(&content(4096));
+        assert_eq!(workload.expect_body_sha256, Some(digest));
+        for (file, expected) in [
+            ("name = \"../f\", bytes = 1", "not a name"),
+            ("name = \"f\", bytes = 0", "1 to 67108864 bytes"),
+            ("name = \"f\", bytes = 67108865", "1 to 67108864 bytes"),
+            ("name = \"f\"", "missing field `bytes`"),
+            (
+                "name = \"f\", bytes = 1 }\nexpect_body = \"a\"\nheaders = { a = \"b\"",
+                "two bodies",
+            ),
+        ] {
+            let error = with(file).unwrap_err();
+            assert!(error.contains(expected), "{file}: {error}");
+        }
     }
 }

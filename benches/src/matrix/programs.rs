@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::RunOptions;
 use super::plan::ProgramPlan;
 use crate::Error;
-use crate::ledger::{Program, Source, git_command, sha256_hex};
+use crate::ledger::{FileDigest, Program, Source, git_command, sha256_hex};
 
 /// The profile of a build that may be recorded.
 const RELEASE: &str = "release";
@@ -34,6 +34,44 @@ pub(super) fn expand(command: &[String], options: &RunOptions) -> Vec<String> {
         .collect()
 }
 
+/// The configuration that a program is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    /// File name inside `{dir}`.
+    name: String,
+    /// Text with `{dir}` and `{port}`.
+    template: String,
+}
+
+impl Config {
+    /// Reads the template of a program, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] when it cannot be read.
+    pub(super) fn read(plan: &ProgramPlan, root: &Path) -> Result<Option<Self>, Error> {
+        let Some(path) = &plan.config else {
+            return Ok(None);
+        };
+        let path = root.join(path);
+        let template = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(Some(Self {
+            name: name.to_string_lossy().into_owned(),
+            template,
+        }))
+    }
+
+    /// Writes the configuration of a server on this port into its folder.
+    pub(super) fn write(&self, folder: &Path, port: u16) -> std::io::Result<()> {
+        let text = self
+            .template
+            .replace("{port}", &port.to_string())
+            .replace("{dir}", &folder.to_string_lossy());
+        fs::write(folder.join(&self.name), text)
+    }
+}
+
 /// Describes a program.
 ///
 /// # Errors
@@ -50,6 +88,13 @@ pub(super) fn identify(plan: &ProgramPlan, options: &RunOptions) -> Result<Progr
         profile: None,
         packages: locked_versions(&options.root, &plan.packages),
         reason: None,
+        config: match (&plan.config, Config::read(plan, &options.root)?) {
+            (Some(path), Some(config)) => Some(FileDigest {
+                path: path.to_string_lossy().into_owned(),
+                sha256: sha256_hex(config.template.as_bytes()),
+            }),
+            _ => None,
+        },
     };
     match run_version(&expand(&plan.version, options)) {
         Ok((version, profile)) => {
@@ -84,12 +129,19 @@ fn run_version(command: &[String]) -> Result<(String, Option<String>), String> {
         .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
+        .map_err(|error| not_started(program, &error))?;
+    // nginx prints its version to the standard error.
+    let printed = if output.stdout.is_empty() {
+        &output.stderr
+    } else {
+        &output.stdout
+    };
+    let text = String::from_utf8_lossy(printed);
     if !output.status.success() {
         return Err(format!(
-            "{} ended with {}",
-            command.join(" "),
+            "{} {} ended with {}",
+            file_name(program),
+            arguments.join(" "),
             output.status
         ));
     }
@@ -99,6 +151,23 @@ fn run_version(command: &[String]) -> Result<(String, Option<String>), String> {
         }
         Err(_) => (text.lines().next().unwrap_or("unknown").to_owned(), None),
     })
+}
+
+/// Why a program did not start, without the folder it is or would be in.
+pub(super) fn not_started(program: &str, error: &std::io::Error) -> String {
+    let name = file_name(program);
+    match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{name} is not installed"),
+        _ => format!("cannot start {name}: {error}"),
+    }
+}
+
+fn file_name(program: &str) -> String {
+    let name = Path::new(program).file_name();
+    name.map_or_else(
+        || program.to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
 }
 
 /// Versions from `Cargo.lock`; a package with several versions gets all of them.
@@ -179,6 +248,7 @@ mod tests {
                 .map(str::to_owned)
                 .to_vec(),
             packages: vec![String::from("hyper")],
+            config: None,
         };
         let mut options = RunOptions::new("m.toml", "/nonexistent/bin", "target");
         options.root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -204,5 +274,52 @@ mod tests {
             );
         }
         assert_eq!(identify_printing("peer 1.2", false).unwrap().profile, None);
+    }
+
+    fn peer(version: &[&str], config: Option<&str>) -> ProgramPlan {
+        ProgramPlan {
+            subject: false,
+            command: vec![String::from("/nonexistent/peer")],
+            version: version.iter().map(|part| (*part).to_owned()).collect(),
+            packages: Vec::new(),
+            config: config.map(PathBuf::from),
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_missing_is_described_as_such() {
+        let options = RunOptions::new("m.toml", "bin", "target");
+        let program = identify(&peer(&["/nonexistent/peer", "-v"], None), &options).unwrap();
+        assert_eq!(program.reason.as_deref(), Some("peer is not installed"));
+        assert_eq!((program.version, program.sha256), (None, None));
+        let speaks_on_stderr = ["sh", "-c", "echo 'peer version: 1.2' >&2"];
+        let program = identify(&peer(&speaks_on_stderr, None), &options).unwrap();
+        assert_eq!(program.version.as_deref(), Some("peer version: 1.2"));
+    }
+
+    #[test]
+    fn a_configuration_is_written_for_its_port_and_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = "listen {port};\nroot {dir}/files;\n";
+        fs::write(folder.path().join("peer.conf"), template).unwrap();
+        let mut options = RunOptions::new("m.toml", "bin", "target");
+        options.root = folder.path().to_owned();
+        let plan = peer(&["true"], Some("peer.conf"));
+        let digest = identify(&plan, &options).unwrap().config.unwrap();
+        assert_eq!(digest.path, "peer.conf");
+        assert_eq!(digest.sha256, sha256_hex(template.as_bytes()));
+
+        let server = tempfile::tempdir().unwrap();
+        let config = Config::read(&plan, folder.path()).unwrap().unwrap();
+        config.write(server.path(), 8001).unwrap();
+        let written = fs::read_to_string(server.path().join("peer.conf")).unwrap();
+        let root = server.path().display();
+        assert_eq!(written, format!("listen 8001;\nroot {root}/files;\n"));
+
+        let missing = peer(&["true"], Some("missing.conf"));
+        assert!(matches!(
+            identify(&missing, &options),
+            Err(Error::File { .. })
+        ));
     }
 }

@@ -4,34 +4,54 @@
 //! so it includes opening the connections of that run. What goes wrong with a server is the text
 //! of an invalid round, not an error of the bench.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::Error;
-use crate::ledger::{ArmRecord, CellRecord, LoadRecord, RoundRecord, Workload, hexadecimal};
+use crate::ledger::{
+    ArmRecord, CellRecord, EngagementRecord, LoadRecord, RoundRecord, Workload, hexadecimal,
+};
 use crate::load::{
-    self, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome, RequestTemplate, Stop, Trust,
-    parse_target,
+    self, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome, RequestTemplate,
+    ResponseDigest, Stop, Trust, parse_target,
 };
 use crate::machine::{Placement, process_usage};
 
-use super::exchange::get_and_hold;
+use super::content;
+use super::exchange::{get_and_hold, get_counter};
+use super::plan::Matrix;
+use super::programs::Config;
 use super::server::Server;
 
 /// Far above any answer of a healthy server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where rounds run: CPUs, and a folder with a self-signed certificate.
+/// Where servers show their counters.
+const METRICS_PATH: &str = "/metrics";
+
+/// Where rounds run: CPUs, and a folder with a self-signed certificate, configurations and files.
 #[derive(Debug)]
 pub(super) struct Bench {
     placement: Placement,
     folder: tempfile::TempDir,
+    /// Configurations by program name.
+    configs: BTreeMap<String, Config>,
+    /// Content of the current cell's file.
+    content: Option<Vec<u8>>,
 }
 
 impl Bench {
-    pub(super) fn new(placement: Placement) -> Result<Self, Error> {
+    pub(super) fn new(placement: Placement, matrix: &Matrix, root: &Path) -> Result<Self, Error> {
+        let mut configs = BTreeMap::new();
+        for (name, program) in &matrix.programs {
+            if let Some(config) = Config::read(program, root)? {
+                configs.insert(name.clone(), config);
+            }
+        }
         let folder = tempfile::tempdir().map_err(Error::file("create", std::env::temp_dir()))?;
         let names = [String::from("localhost"), String::from("127.0.0.1")];
         let certified = rcgen::generate_simple_self_signed(names)?;
@@ -42,7 +62,21 @@ impl Bench {
             let path = folder.path().join(name);
             fs::write(&path, pem).map_err(Error::file("write", path))?;
         }
-        Ok(Self { placement, folder })
+        Ok(Self {
+            placement,
+            folder,
+            configs,
+            content: None,
+        })
+    }
+
+    /// Makes the file of a cell; the rounds that follow are of that cell.
+    pub(super) fn prepare(&mut self, cell: &CellRecord) -> Result<(), Error> {
+        let file = (cell.workload.as_ref()).and_then(|workload| workload.file.as_ref());
+        self.content = file
+            .map(|file| content::write(self.folder.path(), file))
+            .transpose()?;
+        Ok(())
     }
 
     /// Measures a running server under load; returns why the round is invalid.
@@ -58,7 +92,7 @@ impl Bench {
         stop_flag: &AtomicBool,
     ) -> Result<Option<String>, Error> {
         let arm = &cell.arms[arm];
-        let Some(workload) = &cell.workload else {
+        let Some(workload) = arm.workload(cell) else {
             return Ok(Some(String::from("no workload")));
         };
         let mut server = match self.start(arm) {
@@ -69,13 +103,18 @@ impl Bench {
             return Ok(Some(reason));
         }
         let mut plan = self.plan(cell, workload, arm, &server)?;
-        let body = match probe(&plan, workload) {
-            Ok(body) => body,
+        let probed = match probe(&plan, workload) {
+            Ok(found) => found,
             Err(reason) => return Ok(Some(reason)),
         };
+        let body = probed.body_sha256;
         result.probe_body_sha256 = Some(hexadecimal(&body));
-        // From here on every body is compared, so errors and other work cannot count.
-        plan.expect.body = Some(ExpectedBody::Sha256(body));
+        // From here on every body is compared, so errors and other work cannot count. Bytes where
+        // they are at hand: hashing a large body costs more than all that is measured.
+        plan.expect.body = Some(match (&self.content, &workload.file) {
+            (Some(content), Some(_)) => ExpectedBody::Bytes(content.clone()),
+            _ => ExpectedBody::Sha256(body),
+        });
 
         if cell.warm_up_ms > 0 {
             plan.stop = Stop::Duration(Duration::from_millis(cell.warm_up_ms));
@@ -85,6 +124,11 @@ impl Bench {
             }
         }
         plan.stop = Stop::Duration(Duration::from_millis(cell.measure_ms));
+        let counter = || read_counter(arm, &server);
+        let counted_before = match counter() {
+            Ok(count) => count,
+            Err(reason) => return Ok(Some(reason)),
+        };
         let before = process_usage(server.pid());
         let report = load::run(&plan, stop_flag)?;
         let after = process_usage(server.pid());
@@ -92,7 +136,8 @@ impl Bench {
             return Err(Error::Interrupted);
         }
         report.check_invariants()?;
-        result.load = Some(load_record(&report));
+        result.load = Some(load_record(&report, probed.body_len));
+        result.rss_before_bytes = before.rss_bytes;
         result.server_cpu_ns = after.cpu_ns_since(&before);
         result.client_cpu_ns = Some(report.client_cpu_ns);
         result.rss_bytes = after.rss_bytes;
@@ -100,8 +145,14 @@ impl Bench {
         if let Some(reason) = errors(&report, cell.connections) {
             return Ok(Some(reason));
         }
+        match counter() {
+            Ok(counted) => {
+                result.engagement = engagement(arm, counted_before, counted, &report);
+            }
+            Err(reason) => return Ok(Some(reason)),
+        }
         Ok(match probe(&plan, workload) {
-            Ok(again) if again == body => server.stop().err(),
+            Ok(again) if again.body_sha256 == body => server.stop().err(),
             Ok(_) => Some(String::from("the body changed during the round")),
             Err(reason) => Some(format!("after the load: {reason}")),
         })
@@ -140,7 +191,9 @@ impl Bench {
     }
 
     fn start(&self, arm: &ArmRecord) -> Result<Server, String> {
-        Server::start(&arm.command, self.folder.path(), self.placement.server_cpu)
+        let config = self.configs.get(&arm.program);
+        let cpu = self.placement.server_cpu;
+        Server::start(&arm.command, config, self.folder.path(), cpu)
     }
 
     fn plan(
@@ -179,7 +232,7 @@ impl Bench {
 }
 
 /// Asks once and returns the digest of the body if the answer is the declared one.
-fn probe(plan: &LoadPlan, workload: &Workload) -> Result<[u8; 32], String> {
+fn probe(plan: &LoadPlan, workload: &Workload) -> Result<ResponseDigest, String> {
     let found = load::probe(plan).map_err(|error| error.to_string())?;
     if found.status != workload.expect_status {
         return Err(format!(
@@ -193,8 +246,32 @@ fn probe(plan: &LoadPlan, workload: &Workload) -> Result<[u8; 32], String> {
             "another body than declared: {} bytes, sha256 {digest}",
             found.body_len
         )),
-        _ => Ok(found.body_sha256),
+        _ => Ok(found),
     }
+}
+
+/// The counter that the arm claims, as the server shows it now; `None` if it claims none.
+fn read_counter(arm: &ArmRecord, server: &Server) -> Result<Option<u64>, String> {
+    let Some(name) = &arm.engagement else {
+        return Ok(None);
+    };
+    get_counter(server.address(), METRICS_PATH, name)
+        .map(Some)
+        .map_err(|error| format!("cannot read {name}: {error}"))
+}
+
+fn engagement(
+    arm: &ArmRecord,
+    before: Option<u64>,
+    after: Option<u64>,
+    report: &LoadReport,
+) -> Option<EngagementRecord> {
+    Some(EngagementRecord {
+        counter: arm.engagement.clone()?,
+        // A counter that fell belongs to a server that was restarted, which no count makes good.
+        counted: after?.saturating_sub(before?),
+        answers: report.outcomes.responses(),
+    })
 }
 
 /// What is wrong with the outcomes of a run; aborted at its end is what every run has.
@@ -215,7 +292,7 @@ fn errors(report: &LoadReport, connections: u32) -> Option<String> {
     (report.outcomes.get(Outcome::Ok) == 0).then(|| String::from("no good answer"))
 }
 
-fn load_record(report: &LoadReport) -> LoadRecord {
+fn load_record(report: &LoadReport, body_bytes: u64) -> LoadRecord {
     let latency = &report.latency;
     let latencies = [
         ("min", latency.min_ns),
@@ -235,5 +312,6 @@ fn load_record(report: &LoadReport) -> LoadRecord {
             .map(|(outcome, count)| (outcome.name().to_owned(), count))
             .collect(),
         latency_ns: latencies.map(|(name, ns)| (name.to_owned(), ns)).into(),
+        body_bytes: Some(body_bytes),
     }
 }

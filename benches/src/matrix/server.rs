@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::exchange::get_once;
+use super::programs::{Config, not_started};
 use crate::machine::pin_current_thread;
 
 /// Longest wait for the first answer of a server.
@@ -39,13 +40,19 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts `command` with `{port}` and `{dir}` replaced, pinned to `cpu`.
+    /// Starts `command` with `{port}` and `{dir}` replaced, pinned to `cpu`; its configuration is
+    /// written first.
     pub(super) fn start(
         command: &[String],
+        config: Option<&Config>,
         folder: &Path,
         cpu: Option<usize>,
     ) -> Result<Self, String> {
         let address = free_address().map_err(|error| format!("no free port: {error}"))?;
+        if let Some(config) = config {
+            let written = config.write(folder, address.port());
+            written.map_err(|error| format!("cannot write its configuration: {error}"))?;
+        }
         let folder_text = folder.to_string_lossy();
         let arguments: Vec<String> = command
             .iter()
@@ -80,7 +87,7 @@ impl Server {
             scope.spawn(body).join()
         });
         let (pinned, started, child) = spawned.map_err(|_| "the starting thread panicked")?;
-        let child = child.map_err(|error| format!("cannot start {program}: {error}"))?;
+        let child = child.map_err(|error| not_started(program, &error))?;
         let server = Self {
             child,
             started,

@@ -20,25 +20,45 @@ fn serves_when_asked() {
     let (port, behaviour) = order.split_once(',').unwrap();
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     let count = std::sync::Arc::new(AtomicU32::new(0));
+    // Servers run in the folder that has the files.
+    let file = std::fs::read("files/f.bin").unwrap_or_default();
+    let file = std::sync::Arc::<[u8]>::from(file);
     let behaviour = std::sync::Arc::<str>::from(behaviour);
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
-        let (count, behaviour) = (count.clone(), behaviour.clone());
+        let (count, behaviour, file) = (count.clone(), behaviour.clone(), file.clone());
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // A small request comes in one piece over loopback.
-            while stream.read(&mut buffer).is_ok_and(|length| length > 0) {
-                let number = count.fetch_add(1, Ordering::Relaxed);
-                let (status, body) = match &*behaviour {
-                    "fails-later" if number > 5 => ("500 Oops", "no"),
-                    "changes" if number > 5 => ("200 OK", "hellO"),
-                    "other-body" => ("200 OK", "other"),
-                    _ => ("200 OK", "hello"),
+            while let Ok(length @ 1..) = stream.read(&mut buffer) {
+                let head = String::from_utf8_lossy(&buffer[..length]);
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let number = count.load(Ordering::Relaxed);
+                if path != "/metrics" {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                let (status, body) = match (&*behaviour, path) {
+                    ("counts", "/metrics") => ("200 OK", format!("sent_total {number}\n")),
+                    ("idles", "/metrics") => ("200 OK", String::from("sent_total 7\n")),
+                    (_, "/other") => ("200 OK", String::from("the other")),
+                    ("fails-later", _) if number > 5 => ("500 Oops", String::from("no")),
+                    ("changes", _) if number > 5 => ("200 OK", String::from("hellO")),
+                    ("other-body", _) => ("200 OK", String::from("other")),
+                    _ => ("200 OK", String::from("hello")),
                 };
+                let mut body = body.into_bytes();
+                if behaviour.starts_with("file") && path != "/other" {
+                    body = file.to_vec();
+                    if &*behaviour == "file-torn" && number > 2 {
+                        *body.last_mut().unwrap() ^= 1;
+                    }
+                }
                 let length = body.len();
-                let response =
-                    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{body}");
-                if stream.write_all(response.as_bytes()).is_err() {
+                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n");
+                if stream
+                    .write_all(&[head.as_bytes(), &body].concat())
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -70,7 +90,17 @@ impl Trial {
                 behaviour == "good",
             )
         };
-        let behaviours = ["good", "fails-later", "changes", "other-body", "missing"];
+        let behaviours = [
+            "good",
+            "fails-later",
+            "changes",
+            "other-body",
+            "counts",
+            "idles",
+            "file",
+            "file-torn",
+            "missing",
+        ];
         let matrix = behaviours.map(program).concat();
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -109,6 +139,12 @@ fn load_cell(arms: &str, rest: &str) -> String {
         "[[cell]]\nid = \"c\"\nkind = \"load\"\npath = \"/\"\nconnections = 2\nrounds = 6\n\
          warm_up_ms = 10\nmeasure_ms = 60\narms = [{arms}]\n{rest}"
     )
+}
+
+/// The same cell with time for exchanges that take longer than a greeting.
+fn unhurried(cell: &str) -> String {
+    cell.replace("warm_up_ms = 10", "warm_up_ms = 200")
+        .replace("measure_ms = 60", "measure_ms = 300")
 }
 
 #[test]
@@ -161,6 +197,71 @@ fn arms_that_answer_differently_do_not_compare() {
     ));
     let reason = trial.cell().rows.remove(0).invalid.unwrap();
     assert!(reason.contains("another body than declared"), "{reason}");
+}
+
+#[test]
+fn an_arm_with_its_own_exchange_is_held_to_that_one() {
+    let other = |label: &str, body: &str| {
+        format!(
+            "{{ program = \"good\", label = \"{label}\", \
+             exchange = {{ path = \"/other\", expect_body = \"{body}\" }} }}"
+        )
+    };
+    let arms = format!(
+        "{{ program = \"good\" }}, {}, {}",
+        other("right", "the other"),
+        other("wrong", "hello")
+    );
+    let target = "expect_body = \"hello\"\n";
+    let cell = Trial::new(&load_cell(&arms, target)).cell();
+    assert_eq!(cell.rows[0].invalid, None);
+    assert_eq!(cell.rows[1].invalid, None);
+    let reason = cell.rows[2].invalid.as_deref().unwrap();
+    assert!(reason.contains("another body than declared"), "{reason}");
+    let workload = cell.arms[1].workload(&cell).unwrap();
+    assert_eq!(workload.path, "/other");
+    assert_eq!(cell.arms[0].workload(&cell), cell.workload.as_ref());
+}
+
+#[test]
+fn a_counter_that_does_not_follow_the_answers_makes_the_row_invalid() {
+    let arms = "{ program = \"counts\", engagement = \"sent_total\" }, \
+                { program = \"idles\", engagement = \"sent_total\" }, \
+                { program = \"good\", engagement = \"sent_total\" }";
+    let mut trial = Trial::new(&unhurried(&load_cell(arms, "expect_body = \"hello\"\n")));
+    let record = trial.run().unwrap();
+    let rows = &record.cells[0].rows;
+    assert_eq!(rows[0].invalid, None);
+    let engagement = rows[0].engagement.as_ref().unwrap();
+    assert!(engagement.answers > 0 && engagement.counted >= engagement.answers);
+    let reason = rows[1].invalid.as_deref().unwrap();
+    assert!(reason.contains("sent_total grew by 0 for"), "{reason}");
+    let reason = rows[2].invalid.as_deref().unwrap();
+    assert!(reason.contains("has no counter sent_total"), "{reason}");
+
+    let root = trial.folder.path();
+    let section = ledger::append(root, record).unwrap().section;
+    assert!(section.contains(" ok: sent_total grew by "), "{section}");
+    ledger::verify(root).unwrap();
+}
+
+#[test]
+fn a_made_file_is_compared_whole_in_each_answer() {
+    let arms = "{ program = \"file\" }, { program = \"file-torn\" }";
+    let file = "file = { name = \"f.bin\", bytes = 300000 }\n";
+    let mut trial = Trial::new(&unhurried(&load_cell(arms, file)));
+    let cell = trial.cell();
+    let row = &cell.rows[0];
+    assert_eq!(row.invalid, None);
+    assert!(row.metrics[&Metric::BytesPerSecond].min.value() > 0.0);
+    assert!(row.metrics.contains_key(&Metric::RssGrowthBytes));
+    let digest = sha256_hex(&content::content(300_000));
+    for round in cell.rounds.iter().filter(|round| round.label == "file") {
+        assert_eq!(round.probe_body_sha256.as_ref(), Some(&digest));
+        assert_eq!(round.load.as_ref().unwrap().body_bytes, Some(300_000));
+    }
+    let reason = cell.rows[1].invalid.as_deref().unwrap();
+    assert!(reason.contains("body_mismatch"), "{reason}");
 }
 
 #[test]

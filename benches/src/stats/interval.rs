@@ -121,10 +121,11 @@ pub(super) fn binomial_half_at_most(n: usize, k: usize) -> f64 {
 
 /// Steele, Lea & Flood's `SplitMix64`. Own code because a record's interval must be recomputed
 /// bit for bit years later, whatever a random-number crate does to its streams.
-struct SplitMix64(u64);
+#[derive(Debug)]
+pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -7,6 +7,7 @@
 mod interval;
 mod paired;
 
+pub(crate) use interval::SplitMix64;
 pub use interval::{
     BOOTSTRAP_RESAMPLES, Interval, IntervalMethod, bootstrap_median, median_interval,
     order_statistic_median,

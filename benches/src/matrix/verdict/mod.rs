@@ -3,7 +3,8 @@
 //! PASS when the estimate meets the limit and the whole 95 % interval stays inside limit and
 //! margin; FAIL when the whole interval is beyond the limit; else INCONCLUSIVE. A comparison in
 //! which an arm differs from its own repetition decides nothing, and an invalid round makes its
-//! row and every rule on it INVALID.
+//! row and every rule on it INVALID. So does a counter that shows that answers took another path
+//! than the arm claims.
 
 #[cfg(test)]
 mod tests;
@@ -11,8 +12,8 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::ledger::{
-    Bound, CellRecord, Decimal, Estimate, Metric, RoundRecord, Row, Summary, Target, Verdict,
-    VerdictRow,
+    ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Metric, RoundRecord, Row,
+    Summary, Target, Verdict, VerdictRow,
 };
 use crate::stats::{
     Interval, PairedEffect, median, median_absolute_deviation, median_interval, paired_ratio,
@@ -30,7 +31,7 @@ const CLIENT_BOUND: f64 = 0.95;
 
 /// Fills `rows` and `verdicts` of a cell from its arms, targets and rounds.
 pub fn judge(cell: &mut CellRecord, seed: u64) {
-    cell.rows = cell.arms.iter().map(|arm| row(cell, &arm.label)).collect();
+    cell.rows = cell.arms.iter().map(|arm| row(cell, arm)).collect();
     cell.verdicts = cell
         .targets
         .iter()
@@ -38,10 +39,11 @@ pub fn judge(cell: &mut CellRecord, seed: u64) {
         .collect();
 }
 
-fn row(cell: &CellRecord, label: &str) -> Row {
+fn row(cell: &CellRecord, arm: &ArmRecord) -> Row {
+    let label = &arm.label;
     let rounds: Vec<&RoundRecord> = rounds_of(cell, label).collect();
     let mut invalid = rounds.iter().find_map(|round| {
-        let reason = round.invalid.as_ref()?;
+        let reason = (round.invalid.clone()).or_else(|| disengaged(cell, arm, round))?;
         Some(format!("round {}: {reason}", round.round))
     });
     if invalid.is_none() && rounds.len() != cell.num_rounds as usize {
@@ -61,7 +63,44 @@ fn row(cell: &CellRecord, label: &str) -> Row {
             .count() as u32,
         invalid,
         metrics,
+        engagement: (arm.engagement.as_ref()).and_then(|counter| engagement_sum(counter, &rounds)),
     }
+}
+
+/// Why the counter of a round does not show that each answer took the claimed path.
+///
+/// A request that was in flight when the warm-up or the measurement ended may be counted without
+/// having been answered; anything beyond that is another path.
+fn disengaged(cell: &CellRecord, arm: &ArmRecord, round: &RoundRecord) -> Option<String> {
+    let counter = arm.engagement.as_ref()?;
+    let Some(found) = &round.engagement else {
+        return Some(format!("{counter} was not read"));
+    };
+    let attempts = round.load.as_ref().map_or(0, |load| load.attempts);
+    let most = attempts + u64::from(cell.connections);
+    let is_engaged = found.counter == *counter
+        && found.answers > 0
+        && (found.answers..=most).contains(&found.counted);
+    (!is_engaged).then(|| {
+        format!(
+            "{} grew by {} for {} answers",
+            found.counter, found.counted, found.answers
+        )
+    })
+}
+
+fn engagement_sum(counter: &str, rounds: &[&RoundRecord]) -> Option<EngagementRecord> {
+    let mut sum = EngagementRecord {
+        counter: counter.to_owned(),
+        counted: 0,
+        answers: 0,
+    };
+    for round in rounds {
+        let found = round.engagement.as_ref()?;
+        sum.counted += found.counted;
+        sum.answers += found.answers;
+    }
+    Some(sum)
 }
 
 fn summary(rounds: &[&RoundRecord], metric: Metric) -> Option<Summary> {
@@ -145,7 +184,8 @@ fn decide(
             return Err(open("an arm differs from its own repetition"));
         }
     }
-    if target.metric == Metric::Rate && client_bound(cell, target) {
+    let is_throughput = matches!(target.metric, Metric::Rate | Metric::BytesPerSecond);
+    if is_throughput && client_bound(cell, target) {
         return Err(open("the client was the limit"));
     }
     bounds(target, &estimate).ok_or_else(|| open("the interval does not decide"))
@@ -257,6 +297,12 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
         Metric::IdleRssBytes => round.idle_rss_bytes.map(|bytes| bytes as f64),
         Metric::HeldRssBytes => round.held_rss_bytes.map(|bytes| bytes as f64),
         Metric::NsPerOp => round.ns_per_op.map(Decimal::value),
+        Metric::BytesPerSecond => {
+            let window_ns = load?.window_ns?;
+            let bytes = load?.ok as f64 * load?.body_bytes? as f64;
+            (window_ns > 0).then_some(bytes * 1e9 / window_ns as f64)
+        }
+        Metric::RssGrowthBytes => Some(round.rss_bytes? as f64 - round.rss_before_bytes? as f64),
     }
 }
 

@@ -30,6 +30,8 @@ fn cell(costs: [&[u64]; 3], target: Target) -> CellRecord {
         command: Vec::new(),
         tls: false,
         same_as: (label == "aa").then(|| String::from("ours")),
+        workload: None,
+        engagement: None,
     };
     CellRecord {
         id: String::from("hello"),
@@ -262,4 +264,83 @@ fn drift_is_not_an_effect_and_an_effect_is_found() {
         "{wrong} of 100 saw an effect where there is none"
     );
     assert!(found >= 90, "only {found} of 100 saw the effect");
+}
+
+/// A cell whose arm "ours" claims a counter, and what the counter did in its third round.
+fn engaged(counted: u64) -> CellRecord {
+    let mut cell = cell([&STEADY, &STEADY, &DOUBLE], at_most(1.0, 0.0));
+    cell.arms[0].engagement = Some(String::from("sent_total"));
+    for round in cell.rounds.iter_mut().filter(|round| round.label == "ours") {
+        let load = round.load.as_mut().unwrap();
+        load.attempts = 1003;
+        round.engagement = Some(EngagementRecord {
+            counter: String::from("sent_total"),
+            counted: if round.round == 2 { counted } else { 1000 },
+            answers: 1000,
+        });
+    }
+    judge(&mut cell, 1);
+    cell
+}
+
+#[test]
+fn a_row_whose_counter_differs_from_its_answers_is_invalid() {
+    // Three requests were in flight at the end, and one (the cell's connections) at the start.
+    for (counted, is_good) in [
+        (1000, true),
+        (1004, true),
+        (1005, false),
+        (999, false),
+        (0, false),
+    ] {
+        let cell = engaged(counted);
+        let row = &cell.rows[0];
+        assert_eq!(row.invalid.is_none(), is_good, "{counted}: {row:?}");
+        let expected = if is_good {
+            Verdict::Pass
+        } else {
+            Verdict::Invalid
+        };
+        assert_eq!(cell.verdicts[0].verdict, expected, "{counted}");
+        assert_eq!(row.engagement.as_ref().unwrap().counted, 5000 + counted);
+        assert_eq!(cell.rows[2].engagement, None);
+    }
+    let reason = engaged(0).rows.remove(0).invalid.unwrap();
+    assert_eq!(reason, "round 2: sent_total grew by 0 for 1000 answers");
+}
+
+#[test]
+fn a_claimed_counter_that_was_not_read_is_invalid() {
+    let mut cell = engaged(1000);
+    cell.rounds[0].engagement = None;
+    judge(&mut cell, 1);
+    let reason = cell.rows[0].invalid.as_deref();
+    assert_eq!(reason, Some("round 0: sent_total was not read"));
+}
+
+#[test]
+fn bytes_and_growth_are_values_of_a_round() {
+    let round = RoundRecord {
+        load: Some(LoadRecord {
+            window_ns: Some(500_000_000),
+            ok: 10,
+            body_bytes: Some(1_000_000),
+            ..LoadRecord::default()
+        }),
+        rss_bytes: Some(5000),
+        rss_before_bytes: Some(7000),
+        ..RoundRecord::default()
+    };
+    assert_eq!(value(&round, Metric::BytesPerSecond), Some(20e6));
+    assert_eq!(value(&round, Metric::RssGrowthBytes), Some(-2000.0));
+    let without = RoundRecord {
+        load: Some(LoadRecord {
+            body_bytes: None,
+            ..round.load.clone().unwrap()
+        }),
+        rss_before_bytes: None,
+        ..round
+    };
+    assert_eq!(value(&without, Metric::BytesPerSecond), None);
+    assert_eq!(value(&without, Metric::RssGrowthBytes), None);
 }

@@ -24,6 +24,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use crate::config::fuzzing;
+
 use crate::args::{BenchCommand, Cli, Command, Global};
 use crate::error::{CliError, Code};
 use crate::ui::{Color, Ui};

@@ -12,6 +12,9 @@ mod error;
 mod feed;
 mod files;
 mod forms;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod handler;
 mod head;

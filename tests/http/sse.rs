@@ -62,7 +62,7 @@ impl Events {
         let mut ids = Vec::new();
         while let Some(event) = self.next().expect("a clean end") {
             assert_eq!(event.data, format!("{{\"tick\":{}}}", event.last_event_id));
-            ids.push(event.last_event_id);
+            ids.push(event.last_event_id.to_string());
         }
         ids
     }
@@ -153,7 +153,7 @@ fn http_2_streams_events_too() {
         .feed(outcome.text().as_bytes())
         .expect("small events");
     let ids: Vec<_> = std::iter::from_fn(|| decoder.next_event())
-        .map(|event| event.last_event_id)
+        .map(|event| event.last_event_id.to_string())
         .collect();
     assert_eq!(ids, ["1", "2", "3"]);
 }

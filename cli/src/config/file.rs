@@ -53,8 +53,16 @@ pub(crate) fn read(path: &Path, shown: &Path) -> Result<FileLayer, CliError> {
         .with_cause(&error)
         .with_hint("check the path after `--config`, or leave it out to use the defaults")
     })?;
-    let table = DeTable::parse(&text).map_err(|error| {
-        let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
+    parse(&text, path, shown)
+}
+
+/// Checks the text of the file at `path`.
+///
+/// # Errors
+/// [`Code::ConfigSyntax`], [`Code::ConfigValue`].
+pub(super) fn parse(text: &str, path: &Path, shown: &Path) -> Result<FileLayer, CliError> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
         CliError::new(
             Code::ConfigSyntax,
             format!("{} is not valid TOML", shown.display()),
@@ -63,7 +71,7 @@ pub(crate) fn read(path: &Path, shown: &Path) -> Result<FileLayer, CliError> {
         .with_detail("cause", error.message())
     })?;
     let mut walk = Walk {
-        text: &text,
+        text,
         shown,
         folder: path.parent().unwrap_or_else(|| Path::new("")),
         layer: FileLayer {

@@ -6,6 +6,8 @@
 
 mod environment;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod settings;
 mod value;
 
@@ -109,7 +111,7 @@ impl Config {
     }
 
     /// Defaults and `given` only, without files and environment.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn of(given: &[Given]) -> Self {
         let mut config = Self::defaults();
         config.apply(given.to_vec());

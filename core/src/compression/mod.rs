@@ -7,6 +7,8 @@
 
 mod accept;
 mod encoder;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod media_type;
 mod stream;
 

@@ -9,6 +9,8 @@
 mod cache;
 mod conditional;
 mod encoding;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod multipart;
 mod open;
 mod path;

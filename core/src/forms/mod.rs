@@ -4,6 +4,8 @@
 //! answer of 413, 400 or 415; memory is bounded by the limits, not by what the
 //! client sends.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod multipart;
 mod parameters;
 mod urlencoded;

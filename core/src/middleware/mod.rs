@@ -8,6 +8,8 @@ mod access_log;
 mod arrival;
 mod cors;
 mod forwarded;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod https_redirect;
 mod rate_limit;
 mod request_id;

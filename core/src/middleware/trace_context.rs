@@ -87,7 +87,7 @@ impl TraceContext {
     }
 
     /// The span of a request with these headers.
-    fn of(headers: &HeaderMap, sample: impl FnOnce(u64) -> bool) -> Self {
+    pub(super) fn of(headers: &HeaderMap, sample: impl FnOnce(u64) -> bool) -> Self {
         let bits = random_bits();
         let span_id = non_zero(random_bits() as u64);
         let span_id = text_of(span_id.into(), 16);

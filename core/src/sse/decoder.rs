@@ -4,6 +4,7 @@
 //! more than the limit is kept of an event that does not end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of one event that a decoder keeps: more than a server should send,
@@ -22,7 +23,9 @@ pub struct ReceivedEvent {
     /// Lines of data, joined by LF.
     pub data: String,
     /// The last id that the server has set, perhaps with an earlier event.
-    pub last_event_id: String,
+    ///
+    /// Shared: a server that sets a long one does so for all that follow.
+    pub last_event_id: Arc<str>,
 }
 
 /// An event is larger than the decoder may keep.
@@ -53,8 +56,8 @@ pub struct EventDecoder {
     line: Vec<u8>,
     data: String,
     name: String,
-    id: String,
-    last_event_id: String,
+    id: Arc<str>,
+    last_event_id: Arc<str>,
     retry: Option<Duration>,
     events: VecDeque<ReceivedEvent>,
     /// Whether the last byte was a CR, so that an LF belongs to it.
@@ -66,19 +69,20 @@ pub struct EventDecoder {
 impl EventDecoder {
     /// A decoder of a stream that begins, with
     /// [`MAX_RECEIVED_EVENT_BYTES`] for each event.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self::with_limit(MAX_RECEIVED_EVENT_BYTES)
     }
 
     /// A decoder that keeps at most `limit` bytes of an event.
-    pub const fn with_limit(limit: usize) -> Self {
+    pub fn with_limit(limit: usize) -> Self {
+        let no_id = Arc::<str>::from("");
         Self {
             limit,
             line: Vec::new(),
             data: String::new(),
             name: String::new(),
-            id: String::new(),
-            last_event_id: String::new(),
+            id: Arc::clone(&no_id),
+            last_event_id: no_id,
             retry: None,
             events: VecDeque::new(),
             after_cr: false,
@@ -108,11 +112,11 @@ impl EventDecoder {
                 return Ok(());
             };
             if self.line.is_empty() {
-                self.take_line(part);
+                self.take_line(part)?;
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 line.extend_from_slice(part);
-                self.take_line(&line);
+                self.take_line(&line)?;
                 line.clear();
                 self.line = line;
             }
@@ -140,12 +144,13 @@ impl EventDecoder {
         self.retry
     }
 
-    fn take_line(&mut self, mut line: &[u8]) {
+    fn take_line(&mut self, mut line: &[u8]) -> Result<(), EventTooLarge> {
         if std::mem::take(&mut self.at_start) {
             line = line.strip_prefix(MARK).unwrap_or(line);
         }
         if line.is_empty() {
-            return self.dispatch();
+            self.dispatch();
+            return Ok(());
         }
         let (field, value) = match memchr::memchr(b':', line) {
             Some(colon) => (&line[..colon], &line[colon + 1..]),
@@ -158,7 +163,7 @@ impl EventDecoder {
                 self.data.push('\n');
             }
             b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
-            b"id" if !value.contains(&0) => self.id = String::from_utf8_lossy(value).into_owned(),
+            b"id" if !value.contains(&0) => self.id = String::from_utf8_lossy(value).into(),
             b"retry" => {
                 if let Some(milliseconds) = digits(value) {
                     self.retry = Some(Duration::from_millis(milliseconds));
@@ -167,10 +172,16 @@ impl EventDecoder {
             // Comments begin with a colon: their field is empty.
             _ => {}
         }
+        // U+FFFD takes three bytes for one that is not UTF-8.
+        let kept = (self.data.len() + self.name.len()).max(self.id.len());
+        if kept > self.limit {
+            return Err(EventTooLarge { limit: self.limit });
+        }
+        Ok(())
     }
 
     fn dispatch(&mut self) {
-        self.last_event_id.clone_from(&self.id);
+        self.last_event_id = Arc::clone(&self.id);
         let name = std::mem::take(&mut self.name);
         if self.data.pop().is_none() {
             return;
@@ -183,7 +194,7 @@ impl EventDecoder {
                 name
             },
             data: std::mem::take(&mut self.data),
-            last_event_id: self.last_event_id.clone(),
+            last_event_id: Arc::clone(&self.last_event_id),
         });
     }
 }

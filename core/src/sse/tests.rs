@@ -78,7 +78,7 @@ fn decode(stream: &[u8], splits: &[usize]) -> Vec<Seen> {
         decoder.feed(&stream[start..end]).unwrap();
         start = end;
         while let Some(event) = decoder.next_event() {
-            events.push((event.name, event.data, event.last_event_id));
+            events.push((event.name, event.data, event.last_event_id.to_string()));
         }
     }
     events
@@ -168,6 +168,27 @@ fn the_wait_before_a_reconnect_is_digits_only() {
             "{value}"
         );
     }
+}
+
+#[test]
+fn text_that_decoding_makes_longer_stays_within_the_limit() {
+    for field in ["data", "event", "id"] {
+        let line = [field.as_bytes(), b": ", &[0xff; 30], b"\n\n"].concat();
+        let mut decoder = EventDecoder::with_limit(64);
+        assert_eq!(decoder.feed(&line), Err(EventTooLarge { limit: 64 }));
+        assert_eq!(EventDecoder::with_limit(100).feed(&line), Ok(()));
+    }
+}
+
+#[test]
+fn events_share_the_id_that_was_set_before_them() {
+    let mut decoder = EventDecoder::new();
+    let stream = ["id: ", &"7".repeat(1000), "\ndata\n\ndata\n\n"].concat();
+    decoder.feed(stream.as_bytes()).unwrap();
+    let mut next = || decoder.next_event().unwrap().last_event_id;
+    let (first, second) = (next(), next());
+    assert_eq!(first.len(), 1000);
+    assert!(Arc::ptr_eq(&first, &second));
 }
 
 #[test]

@@ -8,6 +8,8 @@
 mod collect;
 mod content_type;
 mod contract;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handler;
 mod query;
 mod rejection;

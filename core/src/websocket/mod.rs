@@ -10,6 +10,8 @@ mod decoder;
 mod deflate;
 mod extension;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod limits;
 mod message;

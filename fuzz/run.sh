@@ -5,14 +5,14 @@
 set -euo pipefail
 
 script=$(realpath "${BASH_SOURCE[0]}")
+folder=$(realpath -m "${CARGO_TARGET_DIR:-$(dirname "$script")/../target}")/fuzz
 cd "$(dirname "$script")"
 seconds="${JUSTAPI_FUZZ_SECONDS:-10}"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/../target}/fuzz"
-program="$CARGO_TARGET_DIR/release/justapi-fuzz"
+program="$folder/release/justapi-fuzz"
 
 # run_one TARGET: one line of counts, or the end of the log and status 1.
 run_one() {
-  local target=$1 grown="$CARGO_TARGET_DIR/corpus/$1" found="$CARGO_TARGET_DIR/found/$1" log="$CARGO_TARGET_DIR/$1.log"
+  local target=$1 grown="$folder/corpus/$1" found="$folder/found/$1" log="$folder/$1.log"
   mkdir -p "$grown" "$found"
   if JUSTAPI_FUZZ_TARGET=$target "$program" -max_total_time="$seconds" -max_len=1024 -timeout=10 -rss_limit_mb=1024 \
     -print_final_stats=1 -artifact_prefix="$found/" "$grown" "corpus/$target" >"$log" 2>&1; then
@@ -34,7 +34,7 @@ fi
 
 # The versions that are shipped, and libFuzzer besides.
 cp ../Cargo.lock Cargo.lock
-RUSTC_WRAPPER="$PWD/rustc.sh" cargo build --release
+CARGO_TARGET_DIR="$folder" RUSTC_WRAPPER="$PWD/rustc.sh" cargo build --release
 
 if (($# > 0)); then targets=("$@"); else targets=(corpus/*/); fi
 targets=("${targets[@]%/}")

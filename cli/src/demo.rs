@@ -69,13 +69,17 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
             POST,
             "/validate",
             validates,
-            validated().body(user()).answers(verdict()).inline(valid),
+            validated()
+                .lazily()
+                .body(user())
+                .answers(verdict())
+                .inline(valid),
         )?
         .route_with(
             GET,
             "/search",
             searches,
-            validated().query(search()).inline(found),
+            validated().lazily().query(search()).inline(found),
         )?
         .get(
             "/ws",

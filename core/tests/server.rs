@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use justapi_core::{
-    Body, BoundAddress, HeaderValue, Limits, Listen, Next, Request, Response, Router, Running,
-    Server, StatusCode, Trace, header, inline,
+    Accepted, Body, BoundAddress, HeaderValue, Limits, Listen, Next, Request, Response, Router,
+    Running, Schema, Server, StatusCode, Trace, header, inline, validated,
 };
 
 /// Starts a server of `router` on a free port.
@@ -660,4 +660,32 @@ fn take_export(collector: &TcpListener) -> String {
         .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         .expect("a peer");
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A schema that is compiled at the first request refuses and accepts like any.
+#[test]
+fn a_lazy_schema_is_a_schema() {
+    let schema = |kind: &str| Schema::new(serde_json::json!({ "type": kind }));
+    let route = |kind| {
+        let handler = validated().lazily().body(schema(kind));
+        handler.inline(|_: Accepted<serde_json::Value>| "fine")
+    };
+    let router = Router::new()
+        .post("/text", route("string"))
+        .and_then(|router| router.post("/bad", route("nonsense")))
+        .expect("two routes");
+    let (running, address) = serve(router, |server| server);
+    let post = |path: &str, body: &str| {
+        let head = "HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close";
+        let length = body.len();
+        let request = format!("POST {path} {head}\r\nContent-Length: {length}\r\n\r\n{body}");
+        exchange(address, &request)
+    };
+    check(&post("/text", "\"a\""), 200, &["fine"], &[]);
+    check(&post("/text", "1"), 422, &["instance_path"], &[]);
+    check(&post("/bad", "1"), 500, &[], &["nonsense"]);
+    let eager = validated().body(schema("nonsense"));
+    let eager = eager.inline(|_: Accepted<serde_json::Value>| "never");
+    assert!(Router::new().post("/bad", eager).is_err());
+    assert!(running.drain().finished);
 }

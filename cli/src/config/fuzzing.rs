@@ -7,7 +7,10 @@ use std::path::Path;
 
 use super::{Config, file};
 
-/// Panics when a property is broken.
+/// Checks the properties of one text.
+///
+/// # Panics
+/// When one of them does not hold.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

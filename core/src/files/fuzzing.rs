@@ -60,7 +60,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn read(value: &[u8]) -> Option<Vec<Spec>> {
     let text = std::str::from_utf8(value).ok()?;
     let at = text.find('=')?;
-    if text[..at].trim().to_ascii_lowercase() != "bytes" {
+    if !text[..at].trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
     let elements: Vec<_> = text[at + 1..]

@@ -143,10 +143,14 @@ fn check_encoded(input: &mut Input<'_>) {
     let mut body = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         let delimiter = b"\r\n--XX";
-        let end = piece
-            .windows(delimiter.len())
-            .position(|text| text == delimiter);
-        let data = &piece[..end.unwrap_or(piece.len()).min(LIMITS.max_field_bytes)];
+        // The empty line before the data may begin a delimiter.
+        let after_empty_line = [b"\r\n", *piece].concat();
+        let mut windows = after_empty_line.windows(delimiter.len());
+        let end = match windows.position(|text| text == delimiter) {
+            Some(found) => found.saturating_sub(2),
+            None => piece.len(),
+        };
+        let data = &piece[..end.min(LIMITS.max_field_bytes)];
         let is_file = has_files >> index & 1 == 1;
         let file_name = is_file.then(|| format!("{index}.txt"));
         body.extend(format!("--XX\r\nContent-Disposition: form-data; name=\"n{index}\"").bytes());

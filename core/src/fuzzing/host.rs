@@ -11,7 +11,7 @@ pub(super) fn check(host: &[u8]) {
     let is_valid = is_valid_host(host);
     assert_eq!(is_valid, model(host), "{}", host.escape_ascii());
     // As the gate reads it from a request that is right otherwise.
-    let is_text = !host.iter().any(|byte| byte.is_ascii_control());
+    let is_text = !host.iter().any(u8::is_ascii_control);
     let is_trimmed = host.trim_ascii() == host;
     if is_text && is_trimmed && host.len() < 500 {
         let request = [b"GET / HTTP/1.1\r\nHost:", host, b"\r\n\r\n"].concat();

@@ -8,15 +8,17 @@
 use std::fmt;
 use std::future::{Future, Ready, poll_fn};
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::StatusCode;
 use jsonschema::Validator;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::handler::{Answer, FutureSlot, Handler};
+use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse, Json, Response};
 use crate::validation::collect::Collect;
@@ -62,6 +64,7 @@ pub struct Validated {
     body: Option<Schema>,
     query: Option<Schema>,
     answer: Option<Schema>,
+    is_lazy: bool,
 }
 
 impl Validated {
@@ -92,6 +95,17 @@ impl Validated {
     #[must_use]
     pub fn answers(mut self, schema: Schema) -> Self {
         self.answer = Some(schema);
+        self
+    }
+
+    /// Compiles the schemas at the first request instead of at registration.
+    ///
+    /// For a program that tests its own schemas and has to start at once:
+    /// compiling the first one takes some milliseconds and megabytes. A bad
+    /// schema is then a 500 of its route.
+    #[must_use]
+    pub const fn lazily(mut self) -> Self {
+        self.is_lazy = true;
         self
     }
 
@@ -160,16 +174,38 @@ impl<T: DeserializeOwned> FromJson for Json<T> {
     }
 }
 
-/// The compiled schemas of one handler.
+/// The schemas of one handler, compiled once.
 struct Checks {
     schemas: Validated,
+    compiled: OnceLock<Compiled>,
+}
+
+impl Checks {
+    fn new(schemas: Validated) -> Self {
+        let checks = Self {
+            schemas,
+            compiled: OnceLock::new(),
+        };
+        if !checks.schemas.is_lazy {
+            checks.compiled();
+        }
+        checks
+    }
+
+    fn compiled(&self) -> &Compiled {
+        self.compiled.get_or_init(|| Compiled::new(&self.schemas))
+    }
+}
+
+/// What requests are checked with.
+struct Compiled {
     body: Option<Validator>,
     query: Option<(QueryPlan, Validator)>,
     fault: Option<SchemaFault>,
 }
 
-impl Checks {
-    fn new(schemas: Validated) -> Self {
+impl Compiled {
+    fn new(schemas: &Validated) -> Self {
         let mut fault = None;
         let mut compile = |schema: &Option<Schema>, place| {
             let compiled = schema.as_ref()?.compile(place);
@@ -182,7 +218,6 @@ impl Checks {
         compile(&schemas.answer, Place::Answer);
         let plan = schemas.query.as_ref().map(QueryPlan::new);
         Self {
-            schemas,
             body,
             query: plan.zip(query),
             fault,
@@ -256,6 +291,10 @@ where
 {
     fn call(&self, mut request: Request, slot: &mut FutureSlot) -> Option<Response> {
         let (checks, respond) = &*self.parts;
+        let checks = checks.compiled();
+        if checks.fault.is_some() {
+            return Some(Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response());
+        }
         let query = match checks.query(&request) {
             Ok(query) => query,
             Err(response) => return Some(response),
@@ -269,7 +308,7 @@ where
         let mut body = Collect::new(std::mem::take(request.body_mut()));
         // Whoever polls the future below registers the waker that counts.
         match body.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(bytes)) => match Checks::body(validator, &bytes) {
+            Poll::Ready(Ok(bytes)) => match Compiled::body(validator, &bytes) {
                 Ok(value) => respond.start(request, value, query).settle(slot),
                 Err(response) => Some(response),
             },
@@ -282,8 +321,9 @@ where
                         Err(error) => return error.into_response(),
                     };
                     let (checks, respond) = &*parts;
-                    let validator = checks.body.as_ref().expect("a body was asked for");
-                    let started = match Checks::body(validator, &bytes) {
+                    let validator = checks.compiled().body.as_ref();
+                    let validator = validator.expect("a body was asked for");
+                    let started = match Compiled::body(validator, &bytes) {
                         Ok(value) => respond.start(request, value, query),
                         Err(response) => return response,
                     };
@@ -304,7 +344,10 @@ where
             body: checks.schemas.body.as_ref(),
             query: checks.schemas.query.as_ref(),
             answer: checks.schemas.answer.as_ref(),
-            fault: checks.fault.as_ref(),
+            fault: checks
+                .compiled
+                .get()
+                .and_then(|compiled| compiled.fault.as_ref()),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::{COOKIE, HeaderValue};
 
+use crate::gate::is_token_byte;
 use crate::request::Request;
 
 /// Pairs of a request that are read; browsers keep at most 180 for a site.
@@ -46,8 +47,7 @@ pub(crate) fn cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)>
 
 /// Whether `name` may be the name of a cookie: a token.
 pub(crate) fn is_valid_name(name: &str) -> bool {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_token)
+    !name.is_empty() && name.bytes().all(is_token_byte)
 }
 
 /// `Set-Cookie` for all paths, out of reach of scripts and of other sites'

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use crate::gate::is_token_byte;
+
 /// Takes the part of `text` before its parameters, without white space.
 pub(super) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memchr(b';', text).unwrap_or(text.len());
@@ -33,7 +35,7 @@ impl<'a> Iterator for Parameters<'a> {
             if text.is_empty() || text.starts_with(b";") {
                 return Some((None, text));
             }
-            let (name, text) = split(text, is_token)?;
+            let (name, text) = split(text, is_token_byte)?;
             let text = text.strip_prefix(b"=")?;
             let (value, rest) = match text.strip_prefix(b"\"") {
                 Some(quoted) => unquote(quoted)?,
@@ -90,28 +92,6 @@ fn unquote(text: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     }
     decoded.extend_from_slice(&text[start..index]);
     Some((Cow::Owned(decoded), rest))
-}
-
-/// Bytes of a token (RFC 9110 §5.6.2).
-pub(super) const fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
 }
 
 /// Bytes of a value without quotes; more than a token's, because clients send

@@ -9,7 +9,7 @@ use super::host::is_valid_host;
 use super::{Framing, Refusal, unexpected};
 use crate::limits::Reject;
 
-/// `token` characters of RFC 9110 §5.6.2.
+/// Bytes of a `token` (RFC 9110 §5.6.2).
 static IS_TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_usize;
@@ -37,6 +37,11 @@ static IS_TOKEN: [bool; 256] = {
     }
     table
 };
+
+/// Whether a `token` may have this byte (RFC 9110 §5.6.2).
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    IS_TOKEN[usize::from(byte)]
+}
 
 /// Bytes of a field value: visible, space, tab, obs-text (RFC 9110 §5.5).
 static IS_VALUE: [bool; 256] = {

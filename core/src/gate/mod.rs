@@ -22,6 +22,7 @@ use memchr::memrchr;
 
 use self::chunked::Chunked;
 use self::field::Fields;
+pub(crate) use self::field::is_token_byte;
 pub(crate) use self::host::is_valid_host;
 use crate::limits::{Limits, Reject};
 use crate::problem::Problem;

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use http::header::{FORWARDED, HeaderMap, HeaderName};
 
 use crate::error::Error;
-use crate::gate::is_valid_host;
+use crate::gate::{is_token_byte, is_valid_host};
 use crate::request::Peer;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -413,10 +413,9 @@ fn parse_elements(line: &str) -> Option<Vec<Element<'_>>> {
 }
 
 fn take_token(text: &str) -> Option<(&str, &str)> {
-    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let end = text
         .bytes()
-        .position(|byte| !is_token(byte))
+        .position(|byte| !is_token_byte(byte))
         .unwrap_or(text.len());
     (end > 0).then(|| text.split_at(end))
 }

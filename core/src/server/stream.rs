@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -93,9 +94,8 @@ impl Transport for TcpStream {
         poll_io(
             |cx| stream.poll_write_ready(cx),
             || {
-                stream.try_io(Interest::WRITABLE, || {
-                    Ok(sendfile(stream, file, Some(&mut offset.clone()), length)?)
-                })
+                let send = || send_file(stream, file, offset, length);
+                stream.try_io(Interest::WRITABLE, send)
             },
             cx,
         )
@@ -120,13 +120,17 @@ impl Transport for UnixStream {
         poll_io(
             |cx| stream.poll_write_ready(cx),
             || {
-                stream.try_io(Interest::WRITABLE, || {
-                    Ok(sendfile(stream, file, Some(&mut offset.clone()), length)?)
-                })
+                let send = || send_file(stream, file, offset, length);
+                stream.try_io(Interest::WRITABLE, send)
             },
             cx,
         )
     }
+}
+
+/// Sends bytes of `file` from `offset` on, wherever its own position is.
+fn send_file(socket: impl AsFd, file: &File, mut offset: u64, length: usize) -> io::Result<usize> {
+    Ok(sendfile(socket, file, Some(&mut offset), length)?)
 }
 
 /// Tries `operation` whenever the socket may be ready, until it is.

@@ -10,6 +10,7 @@ use http::header::{HeaderMap, HeaderValue, SEC_WEBSOCKET_EXTENSIONS};
 
 use super::deflate::{Agreement, MAX_WINDOW_BITS, MIN_WINDOW_BITS};
 use super::limits::MAX_EXTENSION_OFFERS;
+use crate::gate::is_token_byte;
 
 const NAME: &str = "permessage-deflate";
 
@@ -262,26 +263,4 @@ impl<'a> Parser<'a> {
         }
         Err(Malformed)
     }
-}
-
-/// RFC 9110 §5.6.2.
-pub(super) const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
 }

@@ -18,8 +18,9 @@ use http_body::Body as _;
 use sha1::{Digest as _, Sha1};
 
 use super::deflate::Agreement;
-use super::extension::{Deflate, is_token_byte, negotiate};
+use super::extension::{Deflate, negotiate};
 use super::limits::MAX_PROTOCOL_OFFERS;
+use crate::gate::is_token_byte;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};

@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode;
 
 use crate::error::FormError;
-use crate::forms::parameters::{Parameters, is_token, split_value};
+use crate::forms::parameters::{Parameters, split_value};
+use crate::gate::is_token_byte;
 
 /// What the header lines of a part say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +63,8 @@ fn split_line(line: &[u8]) -> Result<(&[u8], &[u8]), FormError> {
     let colon = memchr::memchr(b':', line).filter(|colon| *colon > 0);
     match colon {
         Some(colon)
-            if line[..colon].iter().all(|byte| is_token(*byte)) && !line.iter().any(is_control) =>
+            if line[..colon].iter().all(|byte| is_token_byte(*byte))
+                && !line.iter().any(is_control) =>
         {
             Ok((&line[..colon], line[colon + 1..].trim_ascii()))
         }

@@ -86,8 +86,8 @@ fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tun
         return Exchange::ready(&mut record, response);
     }
     let id = record.decoration.request_id.clone();
-    let mut request =
-        Request::from_head(head, body, connection.peer, id).with_arrival(record.arrival.clone());
+    let mut request = Request::from_head(head, body, connection.peer, id, record.started)
+        .with_arrival(record.arrival.clone());
     if let Some(mut response) = app.builtins.admit(&mut request) {
         if let Some(reason) = response.extensions_mut().remove::<Reject>() {
             connection.lane.metrics().rejected(reason);

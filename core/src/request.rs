@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri, Version};
@@ -27,6 +28,7 @@ pub struct Request {
     peer: Peer,
     id: Option<Id>,
     arrival: Arrival,
+    received_at: Instant,
 }
 
 impl Request {
@@ -36,10 +38,22 @@ impl Request {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         let (head, ()) = request.into_parts();
-        Self::from_head(head.into(), body.into(), Peer::Unknown, None)
+        Self::from_head(
+            head.into(),
+            body.into(),
+            Peer::Unknown,
+            None,
+            Instant::now(),
+        )
     }
 
-    pub(crate) fn from_head(head: Head, body: Body, peer: Peer, id: Option<Id>) -> Self {
+    pub(crate) fn from_head(
+        head: Head,
+        body: Body,
+        peer: Peer,
+        id: Option<Id>,
+        received_at: Instant,
+    ) -> Self {
         Self {
             head,
             body,
@@ -47,6 +61,7 @@ impl Request {
             peer,
             id,
             arrival: Arrival::default(),
+            received_at,
         }
     }
 
@@ -61,6 +76,11 @@ impl Request {
 
     pub(crate) const fn arrival(&self) -> &Arrival {
         &self.arrival
+    }
+
+    /// When its head was complete.
+    pub(crate) const fn received_at(&self) -> Instant {
+        self.received_at
     }
 
     /// Method.

@@ -3,15 +3,21 @@
 //! Header values are typed, so a CR, LF or NUL can never reach the wire.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING,
+};
+use http::response::Parts;
 use http::{Extensions, StatusCode};
 use serde::Serialize;
 
 use crate::body::Body;
 use crate::error::{BodyError, SessionError};
 use crate::header_map_pool;
+use crate::middleware::write_field;
 use crate::problem::Problem;
 
 /// `application/json`
@@ -31,14 +37,27 @@ const MAX_COPIED_JSON_BYTES: usize = 16 * 1024;
 /// assert_eq!(response.status(), 201);
 /// ```
 #[derive(Debug)]
-pub struct Response(http::Response<Body>);
+pub struct Response {
+    /// Its header map is empty while there is a shared head.
+    message: http::Response<Body>,
+    shared: Option<Arc<SharedHead>>,
+}
 
 impl Response {
     /// An empty response of this status.
     pub fn new(status: StatusCode) -> Self {
         let mut response = http::Response::new(Body::empty());
         *response.status_mut() = status;
-        Self(response)
+        response.into()
+    }
+
+    /// 200 with the header fields of `head`, which costs as much as a pointer
+    /// until somebody changes one.
+    pub(crate) fn with_shared_head(head: Arc<SharedHead>, body: Body) -> Self {
+        Self {
+            message: http::Response::new(body),
+            shared: Some(head),
+        }
     }
 
     /// 200 with `value` serialised as JSON; 500 when it cannot be serialised.
@@ -65,68 +84,146 @@ impl Response {
         let mut headers = header_map_pool::take();
         headers.insert(CONTENT_TYPE, content_type);
         *response.headers_mut() = headers;
-        Self(response)
+        response.into()
     }
 
     /// Replaces the status.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
-        *self.0.status_mut() = status;
+        *self.message.status_mut() = status;
         self
     }
 
     /// Sets a header, replacing any value it had.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.0.headers_mut().insert(name, value);
+        self.headers_mut().insert(name, value);
         self
     }
 
     /// Replaces the body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Body>) -> Self {
-        *self.0.body_mut() = body.into();
+        *self.message.body_mut() = body.into();
         self
     }
 
     /// Status code.
     pub fn status(&self) -> StatusCode {
-        self.0.status()
+        self.message.status()
     }
 
     /// Headers.
     pub fn headers(&self) -> &HeaderMap {
-        self.0.headers()
+        match &self.shared {
+            Some(shared) => &shared.fields,
+            None => self.message.headers(),
+        }
     }
 
     /// Headers, to change.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
-        self.0.headers_mut()
+        self.own_shared_head();
+        self.message.headers_mut()
     }
 
     /// Body.
     pub fn body(&self) -> &Body {
-        self.0.body()
+        self.message.body()
     }
 
     /// Typed values that middleware attached.
     pub fn extensions(&self) -> &Extensions {
-        self.0.extensions()
+        self.message.extensions()
     }
 
     /// Typed values, to attach.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        self.0.extensions_mut()
+        self.message.extensions_mut()
     }
 
     /// The body alone.
     pub fn into_body(self) -> Body {
-        self.0.into_body()
+        self.message.into_body()
     }
 
     /// The `http` crate's type.
-    pub fn into_http(self) -> http::Response<Body> {
-        self.0
+    pub fn into_http(mut self) -> http::Response<Body> {
+        self.own_shared_head();
+        self.message
+    }
+
+    /// Status and own header fields, shared ones, and the body.
+    pub(crate) fn into_parts(self) -> (Parts, Option<Arc<SharedHead>>, Body) {
+        let (parts, body) = self.message.into_parts();
+        (parts, self.shared, body)
+    }
+
+    /// Removes the fields that say how the body is framed.
+    pub(crate) fn remove_framing(&mut self) {
+        if self.shared.is_some() {
+            // It has none.
+            return;
+        }
+        let headers = self.message.headers_mut();
+        // Two look-ups are dearer than a glance at the few headers there are.
+        if headers
+            .keys()
+            .any(|name| name == CONTENT_LENGTH || name == TRANSFER_ENCODING)
+        {
+            headers.remove(CONTENT_LENGTH);
+            headers.remove(TRANSFER_ENCODING);
+        }
+    }
+
+    fn own_shared_head(&mut self) {
+        if let Some(shared) = self.shared.take() {
+            let mut headers = header_map_pool::take();
+            for (name, value) in &shared.fields {
+                headers.append(name, value.clone());
+            }
+            *self.message.headers_mut() = headers;
+        }
+    }
+}
+
+/// Header fields that many responses have, rendered once for all of them.
+///
+/// None is about the connection, the framing or the moment.
+#[derive(Debug, Default)]
+pub(crate) struct SharedHead {
+    fields: HeaderMap,
+    /// The fields as they stand in an HTTP/1.1 head.
+    lines: Box<[u8]>,
+}
+
+impl SharedHead {
+    /// Bytes of an empty head and its header map of at most 14 fields, rounded
+    /// up.
+    pub(crate) const BASE_BYTES: usize = 2048;
+
+    /// # Panics
+    /// If a field is not for all responses that share it.
+    pub(crate) fn new(fields: HeaderMap) -> Arc<Self> {
+        let mut lines = Vec::with_capacity(256);
+        for (name, value) in &fields {
+            let is_shared = ![CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING].contains(name);
+            assert!(is_shared, "{name} is of one response");
+            write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
+        }
+        Arc::new(Self {
+            fields,
+            lines: lines.into(),
+        })
+    }
+
+    pub(crate) const fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    /// `name: value` of each field, ended by CRLF.
+    pub(crate) const fn lines(&self) -> &[u8] {
+        &self.lines
     }
 }
 
@@ -149,8 +246,11 @@ fn serialise<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Bytes> {
 }
 
 impl From<http::Response<Body>> for Response {
-    fn from(response: http::Response<Body>) -> Self {
-        Self(response)
+    fn from(message: http::Response<Body>) -> Self {
+        Self {
+            message,
+            shared: None,
+        }
     }
 }
 
@@ -224,5 +324,64 @@ impl IntoResponse for BodyError {
 impl IntoResponse for SessionError {
     fn into_response(self) -> Response {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{ETAG, VARY};
+
+    use super::*;
+
+    fn head() -> Arc<SharedHead> {
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_TYPE, TEXT);
+        fields.insert(ETAG, HeaderValue::from_static("\"a\""));
+        fields.append(VARY, HeaderValue::from_static("a"));
+        fields.append(VARY, HeaderValue::from_static("b"));
+        SharedHead::new(fields)
+    }
+
+    #[test]
+    fn a_shared_head_is_there_for_whoever_looks() {
+        let head = head();
+        let response = Response::with_shared_head(Arc::clone(&head), "body".into());
+        assert_eq!(response.headers(), head.fields());
+        assert_eq!(
+            head.lines(),
+            b"content-type: text/plain; charset=utf-8\r\netag: \"a\"\r\nvary: a\r\nvary: b\r\n"
+        );
+        assert_eq!(response.into_http().headers(), head.fields());
+    }
+
+    #[test]
+    fn a_change_is_to_this_response_alone() {
+        let head = head();
+        let response = || Response::with_shared_head(Arc::clone(&head), "body".into());
+        let changed = response().with_header(ETAG, HeaderValue::from_static("\"b\""));
+        assert_eq!(changed.headers()[ETAG], "\"b\"");
+        assert_eq!(changed.headers().len(), head.fields().len());
+        let mut bare = response();
+        bare.headers_mut().clear();
+        assert!(bare.headers().is_empty());
+        let (parts, shared, _) = bare.into_parts();
+        assert!(parts.headers.is_empty() && shared.is_none());
+        assert_eq!(response().headers(), head.fields());
+    }
+
+    #[test]
+    fn framing_that_a_handler_sets_beside_a_shared_head_is_removed() {
+        let mut response = Response::with_shared_head(head(), "body".into())
+            .with_header(CONTENT_LENGTH, HeaderValue::from_static("9"))
+            .with_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        response.remove_framing();
+        assert_eq!(response.headers(), head().fields());
+    }
+
+    #[test]
+    #[should_panic(expected = "content-length is of one response")]
+    fn framing_is_not_shared() {
+        let length = (CONTENT_LENGTH, HeaderValue::from_static("9"));
+        SharedHead::new(HeaderMap::from_iter([length]));
     }
 }

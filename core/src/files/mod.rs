@@ -148,8 +148,9 @@ impl Files {
 
     /// Sets how old an answer may be; zero looks at the disk each time.
     ///
-    /// Within this time a file that was replaced, removed or forbidden is
-    /// answered as it was; a new file is found at once.
+    /// Within this time, counted back from when the request came, a file that
+    /// was replaced, removed or forbidden is answered as it was; a new file is
+    /// found at once.
     #[must_use]
     pub const fn revalidate(mut self, time: Duration) -> Self {
         self.revalidate = time;
@@ -176,7 +177,9 @@ impl Files {
             .lanes
             .get_or(|| RefCell::new(LaneCache::new(self.cache)));
         let lane = &mut *lane.borrow_mut();
-        let now = Instant::now();
+        // The moment that an answer's age counts from: what is learnt later is
+        // only younger than it says.
+        let now = request.received_at();
         let key = request.path();
         let hit = lane.hit(
             key,

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE,
-    ETAG, HeaderName, LAST_MODIFIED, VARY,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderMap,
+    LAST_MODIFIED, VARY,
 };
 use rustix::io::Errno;
 
@@ -23,6 +23,7 @@ use super::encoding::Encoding;
 use super::open::Stamp;
 use super::span::read_exactly;
 use crate::body::Body;
+use crate::response::SharedHead;
 
 /// Age of a modification at which its time identifies the content: above the
 /// two seconds of the coarsest file system in use (FAT).
@@ -62,11 +63,8 @@ pub(super) struct Representation {
     pub(super) last_modified: Option<HeaderValue>,
     /// Whether the tag is weak because the file was young.
     is_young: bool,
-    /// Header fields of a 200 or 206 besides its length; `Content-Type` first.
-    pub(super) fields: Box<[(HeaderName, HeaderValue)]>,
-    /// The fields of a 200, `content-length` included, as they stand in an
-    /// HTTP/1.1 head: `name: value`, each ended by CRLF.
-    pub(super) head: Bytes,
+    /// Header fields of a 200 or 206 besides its length.
+    pub(super) head: Arc<SharedHead>,
 }
 
 impl Representation {
@@ -102,8 +100,7 @@ impl Representation {
             etag: etag(stamp, is_strong),
             last_modified: last_modified(stamp, now),
             is_young: !is_strong,
-            fields: Box::default(),
-            head: Bytes::new(),
+            head: Arc::default(),
         })
     }
 
@@ -157,8 +154,7 @@ impl Resource {
             varies,
         };
         for representation in stored.iter_mut().flatten() {
-            representation.fields = fields(&resource, representation);
-            representation.head = head(representation);
+            representation.head = SharedHead::new(fields(&resource, representation));
         }
         resource.stored = stored;
         resource
@@ -181,7 +177,7 @@ impl Resource {
                     Content::Bytes(bytes) => bytes.len(),
                     Content::File(_) => 0,
                 };
-                content + representation.head.len()
+                content + SharedHead::BASE_BYTES + representation.head.lines().len()
             })
             .sum()
     }
@@ -195,10 +191,7 @@ impl Resource {
     }
 }
 
-fn fields(
-    resource: &Resource,
-    representation: &Representation,
-) -> Box<[(HeaderName, HeaderValue)]> {
+fn fields(resource: &Resource, representation: &Representation) -> HeaderMap {
     let date = representation.last_modified.clone();
     let vary = resource.varies.then(|| ACCEPT_ENCODING.into());
     let fields = [
@@ -214,18 +207,6 @@ fn fields(
     present
         .filter_map(|(name, value)| Some((name, value?)))
         .collect()
-}
-
-fn head(representation: &Representation) -> Bytes {
-    let mut head = Vec::with_capacity(256);
-    let length = (CONTENT_LENGTH, HeaderValue::from(representation.size()));
-    for (name, value) in representation.fields.iter().chain([&length]) {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
-    }
-    head.into()
 }
 
 fn etag(stamp: Stamp, is_strong: bool) -> HeaderValue {
@@ -374,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_holds_the_fields_of_a_200() {
+    fn the_head_holds_the_fields_but_the_length() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(b"0123456789", 0).unwrap();
         set_modified(&file, UNIX_EPOCH + Duration::from_secs(784_111_777));
@@ -386,10 +367,11 @@ mod tests {
         let expected = format!(
             "content-type: text/plain; charset=utf-8\r\netag: {etag}\r\n\
              last-modified: Sun, 06 Nov 1994 08:49:37 GMT\r\naccept-ranges: bytes\r\n\
-             cache-control: no-cache\r\ncontent-length: 10\r\n"
+             cache-control: no-cache\r\n"
         );
-        assert_eq!(representation.head, expected);
-        assert_eq!(resource.num_bytes(), 10 + expected.len());
+        assert_eq!(representation.head.lines(), expected.as_bytes());
+        let num_bytes = 10 + SharedHead::BASE_BYTES + expected.len();
+        assert_eq!(resource.num_bytes(), num_bytes);
         assert_eq!(resource.num_open_files(), 0);
     }
 }

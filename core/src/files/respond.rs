@@ -4,10 +4,11 @@
 //! GET alone), §15.3.7 (206), §15.4.5 (304), §15.5.17 (416).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, VARY,
 };
 use http::{Method, StatusCode};
 
@@ -59,14 +60,14 @@ pub(super) fn respond(resource: &Resource, request: &Request) -> Response {
 /// Whether no header asks for anything but the whole, in one pass.
 fn asks_plainly(request: &Request) -> bool {
     // `If-Range` says nothing without `Range`.
-    let asking = [
+    static ASKING: [HeaderName; 5] = [
         RANGE,
         IF_NONE_MATCH,
         IF_MODIFIED_SINCE,
         IF_MATCH,
         IF_UNMODIFIED_SINCE,
     ];
-    !request.head().has_any_field(&asking)
+    !request.head().has_any_field(&ASKING)
 }
 
 /// A resource, and which of its forms is to be sent.
@@ -76,17 +77,16 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// 200; its header fields are those of [`Representation::head`].
+    /// 200.
     fn whole(&self) -> Response {
-        let body = self.body(0..self.representation.size());
-        self.assemble(StatusCode::OK, body)
+        self.with_body(self.body(0..self.representation.size()))
     }
 
     /// 304 with what a cache needs.
     fn not_modified(&self) -> Response {
         let mut response = Response::new(StatusCode::NOT_MODIFIED);
         let headers = response.headers_mut();
-        for (name, value) in &self.representation.fields {
+        for (name, value) in self.representation.head.fields() {
             if [ETAG, VARY, CACHE_CONTROL].contains(name) {
                 headers.insert(name, value.clone());
             }
@@ -114,7 +114,8 @@ impl Answer<'_> {
 
     fn one_part(&self, part: Range<u64>) -> Response {
         let range = content_range(Some(&part), self.representation.size());
-        self.assemble(StatusCode::PARTIAL_CONTENT, self.body(part))
+        self.with_body(self.body(part))
+            .with_status(StatusCode::PARTIAL_CONTENT)
             .with_header(CONTENT_RANGE, range)
     }
 
@@ -128,7 +129,8 @@ impl Answer<'_> {
             &self.resource.content_type,
         );
         let kind = HeaderValue::try_from(format!("multipart/byteranges; boundary={boundary}"));
-        self.assemble(StatusCode::PARTIAL_CONTENT, Body::custom(body))
+        self.with_body(Body::custom(body))
+            .with_status(StatusCode::PARTIAL_CONTENT)
             .with_header(CONTENT_TYPE, kind.expect("a boundary is hexadecimal"))
     }
 
@@ -136,14 +138,8 @@ impl Answer<'_> {
         self.representation.content.body(range)
     }
 
-    fn assemble(&self, status: StatusCode, body: Body) -> Response {
-        let content_type = self.resource.content_type.clone();
-        let mut response = Response::with_content(content_type, body).with_status(status);
-        let headers = response.headers_mut();
-        for (name, value) in &self.representation.fields[1..] {
-            headers.insert(name, value.clone());
-        }
-        response
+    fn with_body(&self, body: Body) -> Response {
+        Response::with_shared_head(Arc::clone(&self.representation.head), body)
     }
 }
 

@@ -262,17 +262,17 @@ impl Builtins {
     pub(crate) fn write(
         &self,
         decoration: &Decoration,
-        headers: &mut HeaderMap,
+        response: &mut Response,
         head: &mut Vec<u8>,
     ) {
         if let Some(id) = &decoration.request_id {
-            RequestId::write(id, headers, head);
+            RequestId::write(id, response.headers_mut(), head);
         }
         if let Some(security) = &self.security_headers {
-            security.write(headers, decoration.is_secure, head);
+            security.write(response.headers(), decoration.is_secure, head);
         }
         if let Some(cors) = &self.cors {
-            cors.write(decoration.origin.as_ref(), headers, head);
+            cors.write(decoration.origin.as_ref(), response.headers_mut(), head);
         }
     }
 }
@@ -303,4 +303,88 @@ pub(crate) fn write_field(head: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     head.extend_from_slice(b": ");
     head.extend_from_slice(value);
     head.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{CACHE_CONTROL, ETAG, HeaderName, VARY};
+
+    use super::*;
+    use crate::response::SharedHead;
+
+    /// Fields by name, each with its values in order.
+    fn sorted(headers: &HeaderMap) -> Vec<(String, String)> {
+        let lines = headers.iter().map(|(name, value)| {
+            let value = value.to_str().expect("these are text");
+            (name.to_string(), value.to_owned())
+        });
+        let mut lines: Vec<_> = lines.collect();
+        lines.sort();
+        lines
+    }
+
+    /// Checks that the lines of a head say what [`Builtins::apply`] makes of
+    /// a response with `fields`, shared or its own.
+    #[track_caller]
+    fn check(builtins: &Builtins, fields: &[(HeaderName, &'static str)]) {
+        let decoration = Decoration {
+            request_id: builtins
+                .request_id
+                .as_ref()
+                .map(|_| Id::Taken(HeaderValue::from_static("1"))),
+            origin: Some(HeaderValue::from_static("https://a")),
+            is_secure: true,
+        };
+        let fields = fields.iter().cloned();
+        let fields: HeaderMap = fields
+            .map(|(name, value)| (name, HeaderValue::from_static(value)))
+            .collect();
+        let mut expected = fields.clone();
+        builtins.apply(&decoration, &mut expected);
+        let mut own = Response::new(http::StatusCode::OK);
+        own.headers_mut().clone_from(&fields);
+        let shared = Response::with_shared_head(SharedHead::new(fields), "".into());
+        for mut response in [own, shared] {
+            let mut head = Vec::new();
+            builtins.write(&decoration, &mut response, &mut head);
+            let (parts, shared, _) = response.into_parts();
+            if let Some(shared) = shared {
+                head.extend_from_slice(shared.lines());
+            }
+            let mut found = parts.headers;
+            for line in std::str::from_utf8(&head).expect("text").lines() {
+                let (name, value) = line.split_once(": ").expect("a field");
+                let name: HeaderName = name.parse().expect("a name");
+                found.append(name, value.parse().expect("a value"));
+            }
+            assert_eq!(sorted(&found), sorted(&expected));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_applied() {
+        let cors = |origins: &str| {
+            Cors::new(CorsConfig {
+                origins: vec![origins.into()],
+                ..CorsConfig::default()
+            })
+        };
+        let security = SecurityHeaders::new().with_header(CACHE_CONTROL, "no-store");
+        let mut builtins = Builtins {
+            request_id: Some(RequestId::new(false)),
+            security_headers: Some(security.expect("a valid field")),
+            ..Builtins::default()
+        };
+        for cors in [None, Some(cors("*")), Some(cors("https://a"))] {
+            builtins.cors = cors.map(|cors| cors.expect("a valid configuration"));
+            check(&builtins, &[]);
+            check(&builtins, &[(ETAG, "\"a\"")]);
+            check(
+                &builtins,
+                &[(CACHE_CONTROL, "max-age=9"), (VARY, "Accept-Encoding")],
+            );
+            let id = HeaderName::from_static("x-request-id");
+            check(&builtins, &[(id, "of the handler"), (ETAG, "\"a\"")]);
+        }
+    }
 }

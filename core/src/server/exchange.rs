@@ -14,8 +14,7 @@ use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER,
-    TRANSFER_ENCODING, USER_AGENT,
+    ALLOW, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, ORIGIN, REFERER, USER_AGENT,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -87,8 +86,8 @@ fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tun
         return Exchange::ready(&mut record, response);
     }
     let id = record.decoration.request_id.clone();
-    let mut request =
-        Request::from_head(head, body, connection.peer, id).with_arrival(record.arrival.clone());
+    let mut request = Request::from_head(head, body, connection.peer, id, record.started)
+        .with_arrival(record.arrival.clone());
     if let Some(mut response) = app.builtins.admit(&mut request) {
         if let Some(reason) = response.extensions_mut().remove::<Reject>() {
             connection.lane.metrics().rejected(reason);
@@ -490,11 +489,11 @@ impl Record {
         }
         if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
             response = response.with_body(Body::empty());
-            remove_framing(response.headers_mut());
+            response.remove_framing();
         } else if let Some(length) = response.body().size_hint().exact() {
             // The length of a body that is known is written from it; a different
             // one from the handler would put the connection out of step.
-            remove_framing(response.headers_mut());
+            response.remove_framing();
             if is_h2 && self.method == Method::HEAD {
                 // On HTTP/2 hyper sends the body of an answer to HEAD too.
                 response = response
@@ -519,16 +518,5 @@ impl Drop for Record {
                 .builtins
                 .abandon(&self.arrival, &self.method, pattern, duration);
         }
-    }
-}
-
-fn remove_framing(headers: &mut HeaderMap) {
-    // Two look-ups are dearer than a glance at the few headers there are.
-    if headers
-        .keys()
-        .any(|name| name == CONTENT_LENGTH || name == TRANSFER_ENCODING)
-    {
-        headers.remove(CONTENT_LENGTH);
-        headers.remove(TRANSFER_ENCODING);
     }
 }

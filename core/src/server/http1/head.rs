@@ -83,10 +83,15 @@ pub(super) fn write(out: &mut Vec<u8>, answer: Answer, context: Context<'_>) -> 
         is_head,
         is_last,
     } = context;
-    let (parts, body) = answer.response.into_http().into_parts();
-    let (status, mut headers) = (parts.status, parts.headers);
+    let mut response = answer.response;
+    let status = response.status();
     write_status_line(out, status, is_http10);
-    builtins.write(&answer.decoration, &mut headers, out);
+    builtins.write(&answer.decoration, &mut response, out);
+    let (parts, shared, body) = response.into_parts();
+    let headers = parts.headers;
+    if let Some(shared) = shared {
+        out.extend_from_slice(shared.lines());
+    }
     let mut announced = None;
     let mut has_date = false;
     let mut options: Option<Vec<u8>> = None;

@@ -88,6 +88,10 @@ struct Current {
     is_last: bool,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a connection has one of it, and a box would be an allocation a request"
+)]
 enum Work {
     /// The answer is being made.
     Handler(Exchange),
@@ -178,7 +182,7 @@ impl<S: Transport> Http1<S> {
                 let input = std::mem::take(&mut self.input);
                 match self.take_request(&input, cx) {
                     Ok(Some(request)) => {
-                        self.begin(request);
+                        self.begin(request, cx);
                         return Poll::Ready(Ok(()));
                     }
                     Ok(None) => self.input = input,
@@ -210,7 +214,7 @@ impl<S: Transport> Http1<S> {
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
                 Poll::Ready(Ok(Received::End)) => self.is_end = true,
                 Poll::Ready(Ok(Received::Taken(Ok(Some(request))))) => {
-                    self.begin(request);
+                    self.begin(request, cx);
                     return Poll::Ready(Ok(()));
                 }
                 // Part of a head: its deadline counts from its first byte.
@@ -276,16 +280,26 @@ impl<S: Transport> Http1<S> {
     }
 
     /// Calls the handler.
-    fn begin(&mut self, request: Request) {
+    fn begin(&mut self, request: Request, cx: &mut Context<'_>) {
         let Request {
             head,
             body,
-            mut current,
+            current,
         } = request;
         // The deadline of the head has ended with it.
         self.connection.waiting.set(Waiting::Nothing);
-        current.work = Work::Handler(exchange::begin(&self.connection, head, body));
         self.current = Some(current);
+        match exchange::begin(&self.connection, head, body) {
+            // Written at once: it is large, and each move copies it.
+            Exchange::Ready(Some(answer)) => self.answer(answer, cx),
+            exchange => self.current().work = Work::Handler(exchange),
+        }
+    }
+
+    /// Writes the head of an answer, now that nobody reads the request's body.
+    fn answer(&mut self, answer: Answer, cx: &mut Context<'_>) {
+        self.skip_body(cx);
+        self.write_head(answer);
     }
 
     /// Drives handler, request body and response until the answer is gone.
@@ -295,8 +309,7 @@ impl<S: Transport> Http1<S> {
             if let Work::Handler(exchange) = &mut current.work
                 && let Poll::Ready(answer) = Pin::new(exchange).poll(cx)
             {
-                self.skip_body(cx);
-                self.write_head(answer);
+                self.answer(answer, cx);
             }
             if let Poll::Ready(result) = self.poll_send(cx) {
                 if result.is_err() {

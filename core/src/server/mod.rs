@@ -386,7 +386,7 @@ impl Server {
         Arc::get_mut(&mut app.metrics)
             .expect("nobody else has the metrics yet")
             .add_counters(builtins.counters());
-        app.builtins = builtins;
+        app.builtins = builtins.prepared();
         app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;
         app.observer = self.observer;

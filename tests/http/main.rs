@@ -28,6 +28,7 @@ mod sessions;
 mod sockets;
 mod sse;
 mod tls;
+mod tls_stream;
 mod traces;
 mod validation;
 mod websocket;

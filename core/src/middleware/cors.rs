@@ -191,27 +191,49 @@ impl Cors {
         }
     }
 
-    /// [`Self::apply`] for a head that is being written.
-    pub(crate) fn write(
-        &self,
-        origin: Option<&HeaderValue>,
-        headers: &mut HeaderMap,
-        head: &mut Vec<u8>,
-    ) {
-        let is_same_for_all =
-            matches!(self.origins, Origins::Any) && self.exposed_headers.is_none();
-        if is_same_for_all
-            && !headers
-                .keys()
-                .any(|name| name == ACCESS_CONTROL_ALLOW_ORIGIN)
-        {
-            if let Some(allowed_origin) = self.origins.answer(origin) {
-                let name = ACCESS_CONTROL_ALLOW_ORIGIN;
-                write_field(head, name.as_str().as_bytes(), allowed_origin.as_bytes());
-            }
-            return;
+    /// The fields that [`Self::apply`] looks at or sets.
+    pub(super) fn names(&self) -> impl Iterator<Item = HeaderName> {
+        let vary = self.asks_origin().then_some(VARY);
+        let credentials = self.credentials.then_some(ACCESS_CONTROL_ALLOW_CREDENTIALS);
+        let exposed = self.exposed_headers.as_ref();
+        let exposed = exposed.map(|_| ACCESS_CONTROL_EXPOSE_HEADERS);
+        [
+            Some(ACCESS_CONTROL_ALLOW_ORIGIN),
+            vary,
+            credentials,
+            exposed,
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// What [`Self::apply`] adds for every origin to a response that has none
+    /// of [`Self::names`], as lines.
+    pub(super) fn lines(&self) -> Vec<u8> {
+        let mut headers = HeaderMap::new();
+        self.apply(None, &mut headers);
+        let mut lines = Vec::new();
+        for (name, value) in &headers {
+            write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
         }
-        self.apply(origin, headers);
+        lines
+    }
+
+    /// Adds what [`Self::lines`] lacks for `origin` to a head that is being
+    /// written.
+    pub(super) fn write_for(&self, origin: Option<&HeaderValue>, head: &mut Vec<u8>) {
+        let Origins::Listed(_) = &self.origins else {
+            return;
+        };
+        if let Some(allowed) = self.origins.answer(origin) {
+            write_field(head, b"access-control-allow-origin", allowed.as_bytes());
+            if self.credentials {
+                head.extend_from_slice(b"access-control-allow-credentials: true\r\n");
+            }
+            if let Some(names) = &self.exposed_headers {
+                write_field(head, b"access-control-expose-headers", names.as_bytes());
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod cors;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod head_lines;
 mod https_redirect;
 mod rate_limit;
 mod request_id;
@@ -34,10 +35,12 @@ pub use self::access_log::{AccessLog, AccessLogFormat};
 pub(crate) use self::arrival::Arrival;
 pub use self::cors::{Cors, CorsConfig};
 pub use self::forwarded::{Forwarded, ForwardedHeader, TrustedPeer};
+use self::head_lines::HeadLines;
 pub use self::https_redirect::HttpsRedirect;
 pub use self::rate_limit::{Rate, RateLimit, RateLimitConfig};
 pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
+use self::request_id::X_REQUEST_ID;
 pub use self::security_headers::SecurityHeaders;
 pub use self::span_export::OtlpEndpoint;
 pub use self::trace_context::{Trace, TraceContext};
@@ -144,6 +147,7 @@ pub(crate) struct Builtins {
     /// Paths of the server's own probes: an orchestrator asks for them under
     /// any host, in clear, and as often as it likes.
     pub(crate) probe_paths: Vec<&'static str>,
+    lines: Option<HeadLines>,
 }
 
 impl Builtins {
@@ -257,6 +261,17 @@ impl Builtins {
         }
     }
 
+    /// Renders in advance what the members add to responses, if they do.
+    ///
+    /// To be called once they are complete: [`Self::write`] adds nothing else.
+    pub(crate) fn prepared(mut self) -> Self {
+        let (id, security, cors) = (&self.request_id, &self.security_headers, &self.cors);
+        let has_lines = id.is_some() || security.is_some() || cors.is_some();
+        self.lines =
+            has_lines.then(|| HeadLines::of(id.as_ref(), security.as_ref(), cors.as_ref()));
+        self
+    }
+
     /// [`Builtins::apply`] for a response that is being written: the lines that
     /// its header map need not hold are added to `head` at once.
     pub(crate) fn write(
@@ -265,14 +280,33 @@ impl Builtins {
         response: &mut Response,
         head: &mut Vec<u8>,
     ) {
+        let Some(lines) = &self.lines else {
+            return;
+        };
+        if lines.is_touched(response.headers()) {
+            return self.write_around(decoration, response.headers_mut(), head);
+        }
+        head.extend_from_slice(lines.block(decoration.is_secure));
+        if let Some(cors) = &self.cors {
+            cors.write_for(decoration.origin.as_ref(), head);
+        }
         if let Some(id) = &decoration.request_id {
-            RequestId::write(id, response.headers_mut(), head);
+            id.write(head);
+        }
+    }
+
+    /// [`Builtins::write`] where the response has fields of the members.
+    #[cold]
+    fn write_around(&self, decoration: &Decoration, headers: &mut HeaderMap, head: &mut Vec<u8>) {
+        if let Some(id) = &decoration.request_id {
+            headers.remove(X_REQUEST_ID);
+            id.write(head);
         }
         if let Some(security) = &self.security_headers {
-            security.write(response.headers(), decoration.is_secure, head);
+            security.write(headers, decoration.is_secure, head);
         }
         if let Some(cors) = &self.cors {
-            cors.write(decoration.origin.as_ref(), response.headers_mut(), head);
+            cors.apply(decoration.origin.as_ref(), headers);
         }
     }
 }
@@ -377,6 +411,7 @@ mod tests {
         };
         for cors in [None, Some(cors("*")), Some(cors("https://a"))] {
             builtins.cors = cors.map(|cors| cors.expect("a valid configuration"));
+            builtins = builtins.prepared();
             check(&builtins, &[]);
             check(&builtins, &[(ETAG, "\"a\"")]);
             check(

@@ -11,9 +11,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::head::Head;
-use crate::middleware::write_field;
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that is taken over; a UUID has 36, an AWS trace id 74.
 const MAX_ID_BYTES: usize = 128;
 const GENERATED_BYTES: usize = 32;
@@ -47,15 +46,6 @@ impl RequestId {
         headers.insert(X_REQUEST_ID, id.to_header());
     }
 
-    /// [`Self::apply`] for a head that is being written.
-    pub(crate) fn write(id: &Id, headers: &mut HeaderMap, head: &mut Vec<u8>) {
-        // A glance at the few headers there are is cheaper than a look-up.
-        if headers.keys().any(|name| name == X_REQUEST_ID) {
-            headers.remove(X_REQUEST_ID);
-        }
-        write_field(head, X_REQUEST_ID.as_str().as_bytes(), id.as_bytes());
-    }
-
     /// What the handler or [`Self::apply`] has set.
     pub(crate) fn of(headers: &HeaderMap) -> Option<&HeaderValue> {
         headers.get(X_REQUEST_ID)
@@ -82,6 +72,17 @@ impl Id {
             Self::Made(digits) => digits,
             Self::Taken(value) => value.as_bytes(),
         }
+    }
+
+    /// Adds the line that tells the id to a head that is being written.
+    pub(super) fn write(&self, head: &mut Vec<u8>) {
+        head.extend_from_slice(b"x-request-id: ");
+        match self {
+            // Of a known length: copied without a call.
+            Self::Made(digits) => head.extend_from_slice(digits),
+            Self::Taken(value) => head.extend_from_slice(value.as_bytes()),
+        }
+        head.extend_from_slice(b"\r\n");
     }
 
     pub(crate) fn to_header(&self) -> HeaderValue {

@@ -94,14 +94,22 @@ impl SecurityHeaders {
         }
     }
 
+    /// The fields of the set.
+    pub(super) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.set.iter().map(|(name, _)| name)
+    }
+
+    /// What [`Self::apply`] adds to a response that has nothing of it, as lines.
+    pub(super) fn lines(&self, is_secure: bool) -> &[u8] {
+        &self.lines[usize::from(is_secure)]
+    }
+
     /// [`Self::apply`] for a head that is being written.
-    pub(crate) fn write(&self, headers: &HeaderMap, is_secure: bool, head: &mut Vec<u8>) {
-        let is_set = |name: &HeaderName| headers.keys().any(|known| known == name);
-        if !self.set.iter().any(|(name, _)| is_set(name)) {
-            head.extend_from_slice(&self.lines[usize::from(is_secure)]);
-            return;
-        }
-        let lacking = self.set.iter().filter(|(name, _)| !is_set(name));
+    pub(super) fn write(&self, headers: &HeaderMap, is_secure: bool, head: &mut Vec<u8>) {
+        let lacking = self
+            .set
+            .iter()
+            .filter(|(name, _)| !headers.contains_key(name));
         for (name, value) in lacking.filter(|(name, _)| is_secure || is_for_clear(name)) {
             write_field(head, name.as_str().as_bytes(), value.as_bytes());
         }

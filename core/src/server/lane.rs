@@ -16,18 +16,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
+use rustls::ServerConfig;
 use socket2::{SockFilter, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout, timeout_at};
-use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Connection, Protocol, close_with, discard, serve};
 use super::date::Date;
 use super::listener::{LaneListener, LaneSocket};
 use super::running::Phase;
-use super::stream::{TlsSocket, Transport};
+use super::stream::Transport;
+use super::tls::{TlsBuffers, TlsStream};
 use super::{Observer, ServerEvent};
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
@@ -62,7 +63,7 @@ pub(super) struct App {
     pub(super) builtins: Builtins,
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) tls: Option<Arc<ServerConfig>>,
     pub(super) num_connections: AtomicUsize,
     pub(super) patterns: Vec<String>,
     pub(super) observer: Option<Observer>,
@@ -90,6 +91,7 @@ pub(super) struct Lane {
     /// A buffer for the next response head.
     pub(super) output: Cell<Vec<u8>>,
     pub(super) date: Date,
+    tls_buffers: Rc<TlsBuffers>,
     /// Empty slots for handler futures.
     pub(super) future_slots: RefCell<Vec<FutureSlot>>,
     pub(super) draining_since: Cell<Option<Instant>>,
@@ -117,6 +119,7 @@ impl Lane {
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
             output: Cell::new(Vec::new()),
             date: Date::default(),
+            tls_buffers: Rc::default(),
             future_slots: RefCell::new(Vec::new()),
             draining_since: Cell::new(None),
             connections: RefCell::new(Vec::new()),
@@ -248,12 +251,12 @@ impl Lane {
                         serve(stream, connection, Protocol::Sniffed).await;
                     });
                 }
-                Some(acceptor) => {
+                Some(config) => {
                     let connection = Connection::new(lane, peer, true, now);
                     let slot = Slot::new(&connection, open);
                     tokio::task::spawn_local(async move {
                         let _slot = slot;
-                        serve_tls(stream, connection, acceptor, now).await;
+                        serve_tls(stream, connection, config, now).await;
                     });
                 }
             },
@@ -337,14 +340,15 @@ impl Lane {
 async fn serve_tls(
     stream: TcpStream,
     connection: Rc<Connection>,
-    acceptor: TlsAcceptor,
+    config: Arc<ServerConfig>,
     accepted: Instant,
 ) {
     let lane = Rc::clone(&connection.lane);
     let deadline = accepted + lane.app.limits.tls_handshake_timeout;
-    match timeout_at(deadline.into(), acceptor.accept(TlsSocket(stream))).await {
+    let handshake = TlsStream::accept(stream, config, Rc::clone(&lane.tls_buffers));
+    match timeout_at(deadline.into(), handshake).await {
         Ok(Ok(stream)) => {
-            let protocol = match stream.get_ref().1.alpn_protocol() {
+            let protocol = match stream.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,
                 _ => Protocol::Http1,
             };

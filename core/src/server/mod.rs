@@ -24,7 +24,7 @@ use std::{fmt, io};
 
 use http::StatusCode;
 use http::header::HeaderValue;
-use tokio_rustls::TlsAcceptor;
+use rustls::ServerConfig;
 
 use self::lane::App;
 pub use self::listener::{BoundAddress, Listen, num_inherited};
@@ -323,7 +323,7 @@ impl Server {
     pub fn bind(self) -> Result<Bound, Error> {
         self.limits.check()?;
         let tls = match &self.tls {
-            Some(files) => Some(TlsAcceptor::from(files.load()?)),
+            Some(files) => Some(files.load()?),
             None => None,
         };
         let mut sockets = Vec::new();
@@ -356,7 +356,7 @@ impl Server {
     /// The application of the main addresses, and that of the metrics address.
     fn into_apps(
         self,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<ServerConfig>>,
         health: &Arc<HealthState>,
     ) -> Result<(Arc<App>, Option<Arc<App>>), Error> {
         let metrics = Arc::new(OnceLock::new());
@@ -386,7 +386,7 @@ impl Server {
         Arc::get_mut(&mut app.metrics)
             .expect("nobody else has the metrics yet")
             .add_counters(builtins.counters());
-        app.builtins = builtins;
+        app.builtins = builtins.prepared();
         app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;
         app.observer = self.observer;

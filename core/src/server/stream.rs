@@ -17,7 +17,6 @@ use rustix::net::SendFlags;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 
@@ -146,67 +145,6 @@ fn poll_io<T>(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return Poll::Ready(result),
         }
-    }
-}
-
-impl<S: Transport> Transport for TlsStream<S> {
-    fn discard_unsent(&self) {
-        self.get_ref().0.discard_unsent();
-    }
-}
-
-/// The socket under TLS: a vector of one piece, which is what TLS makes of most
-/// answers, goes out by the cheaper call for one buffer.
-#[derive(Debug)]
-pub(super) struct TlsSocket(pub(super) TcpStream);
-
-impl Transport for TlsSocket {
-    fn discard_unsent(&self) {
-        self.0.discard_unsent();
-    }
-}
-
-impl AsyncRead for TlsSocket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for TlsSocket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let socket = Pin::new(&mut self.get_mut().0);
-        match slices {
-            [bytes] => socket.poll_write(cx, bytes),
-            _ => socket.poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
     }
 }
 

@@ -1,8 +1,13 @@
-//! TLS: certificate files to a rustls configuration.
+//! TLS: certificate files to a rustls configuration, and its connections.
 //!
 //! rustls' safe defaults (TLS 1.2 and 1.3, AEAD suites), tickets for
 //! resumption, ALPN `h2` and `http/1.1`, client certificates when an authority
 //! is given.
+
+mod session;
+mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +19,7 @@ use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+pub(super) use self::stream::{TlsBuffers, TlsStream};
 use crate::error::Error;
 
 /// PEM files of a TLS server.

@@ -10,12 +10,10 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp, unique};
 use serde_json::{Number, Value};
 
-use crate::validation::instance::{Instance, Item, Member};
+use crate::validation::instance::{Instance, Item, MAX_UNSORTED_MEMBERS, Member};
 
 /// Arrays up to this length are compared item by item, as the library does.
 const MAX_COMPARED_ITEMS: usize = 15;
-/// Objects up to this size are searched from their start.
-const MAX_SCANNED_MEMBERS: usize = 8;
 
 /// JSON in the form of [`Instance`].
 pub(super) struct FlatJson;
@@ -200,7 +198,7 @@ impl<'a> Object<'a, FlatJson> for FlatObject<'a> {
 
     fn get(&self, key: &Box<str>) -> Option<FlatNode<'a>> {
         let Self { instance, members } = self;
-        let found = if members.len() <= MAX_SCANNED_MEMBERS {
+        let found = if members.len() <= MAX_UNSORTED_MEMBERS {
             let mut members = members.iter();
             members.find(|member| instance.name_bytes(member) == key.as_bytes())?
         } else {
@@ -221,7 +219,7 @@ impl<'a> Object<'a, FlatJson> for FlatObject<'a> {
     }
 }
 
-/// The members of an object in the order of their names.
+/// The members of an object, in no order.
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     instance: &'a Instance<'a>,
@@ -318,6 +316,9 @@ mod tests {
             r#"{"b":1,"a":2}"#,
             r#"{"a":1,"a":2}"#,
             r#"{"a":1,"b":{"a":3,"a":4},"a":[5]}"#,
+            r#"{"h":1,"g":2,"f":3,"e":4,"d":5,"c":6,"b":7,"a":8}"#,
+            r#"{"h":1,"g":2,"f":3,"e":4,"d":5,"c":6,"b":7,"a":8,"i":9}"#,
+            r#"{"h":1,"g":2,"f":3,"e":4,"d":5,"c":6,"b":7,"a":8,"h":9}"#,
             r#"{"":0,"a":1,"aa":2,"B":3,"ä":4,"𝄞":5,"":6}"#,
             r#"{"a":1,"\u0061":2,"b\n":"\ud834\udd1e x"}"#,
             r#"["\"","a\"b","\\","ab"]"#,

@@ -114,7 +114,9 @@ fn assert_same(node: FlatNode<'_>, value: &Value) {
     assert_eq!(node.as_object().is_some(), value.is_object());
     if let (Some(object), Value::Object(values)) = (node.as_object(), value) {
         assert_eq!(object.len(), values.len());
-        assert!(object.members().map(|(name, _)| name).eq(values.keys()));
+        let mut names: Vec<_> = object.members().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert!(names.iter().eq(values.keys()));
         for (name, value) in values {
             let member = object.get(&FlatJson::prepare_key(name));
             assert_same(member.expect("it is a member"), value);

@@ -14,6 +14,8 @@ use serde_json::{Number, Value};
 
 /// Longest text: positions in it and in what is decoded of it are 32 bits.
 const MAX_TEXT_BYTES: usize = u32::MAX as usize / 2;
+/// Objects up to this size are searched from their start.
+pub(super) const MAX_UNSORTED_MEMBERS: usize = 8;
 /// Largest buffers worth keeping; most documents take a few kilobytes.
 const MAX_KEPT_BYTES: usize = 256 * 1024;
 
@@ -43,7 +45,8 @@ pub(super) enum Item {
     String(Span),
     /// Place in `items`.
     Array(Span),
-    /// Place in `members`, which are sorted by name.
+    /// Place in `members`, which are sorted by name where they are more than
+    /// [`MAX_UNSORTED_MEMBERS`].
     Object(Span),
 }
 
@@ -235,9 +238,7 @@ impl<'t> Instance<'t> {
     fn close_object(&mut self, start: usize) -> Item {
         let mut open = std::mem::take(&mut self.buffers.open_members);
         let first = self.buffers.members.len();
-        let is_sorted =
-            open[start..].is_sorted_by(|one, two| self.name_bytes(one) < self.name_bytes(two));
-        if is_sorted {
+        if self.is_plain(&open[start..]) {
             self.buffers.members.extend(open.drain(start..));
         } else {
             // Stable, so that of one name the last stays last.
@@ -253,6 +254,19 @@ impl<'t> Instance<'t> {
         }
         self.buffers.open_members = open;
         Item::Object(Span::new(first, self.buffers.members.len() - first))
+    }
+
+    /// Whether `members` are few and have different names, so that they may
+    /// stay as they are.
+    fn is_plain(&self, members: &[Member]) -> bool {
+        let is_same = |one: &Member, two: &Member| {
+            one.name.length == two.name.length && self.name_bytes(one) == self.name_bytes(two)
+        };
+        members.len() <= MAX_UNSORTED_MEMBERS
+            && members.iter().enumerate().all(|(index, member)| {
+                let mut earlier = members[..index].iter();
+                !earlier.any(|other| is_same(other, member))
+            })
     }
 }
 

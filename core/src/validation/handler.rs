@@ -288,7 +288,14 @@ where
         if !content_type::is_json(request.head()) {
             return Some(rejection::not_json());
         }
-        let mut body = Collect::new(std::mem::take(request.body_mut()));
+        let mut body = std::mem::take(request.body_mut());
+        if let Some(bytes) = body.take_received() {
+            return match Compiled::body(validator, &bytes) {
+                Ok(document) => respond.start(request, document, query).settle(slot),
+                Err(response) => Some(response),
+            };
+        }
+        let mut body = Collect::new(body);
         // Whoever polls the future below registers the waker that counts.
         match body.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(bytes)) => match Compiled::body(validator, &bytes) {

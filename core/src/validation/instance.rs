@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
@@ -30,7 +30,7 @@ const _: () = assert!(
 pub(super) struct Instance<'t> {
     text: &'t str,
     root: Item,
-    buffers: Buffers,
+    buffers: Lent,
     has_repeated_names: bool,
 }
 
@@ -95,15 +95,12 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Empty buffers, of the size that the last document needed.
-    fn take() -> Self {
-        let mut buffers = BUFFERS.take();
-        buffers.items.clear();
-        buffers.members.clear();
-        buffers.open_items.clear();
-        buffers.open_members.clear();
-        buffers.decoded.clear();
-        buffers
+    fn clear(&mut self) {
+        self.items.clear();
+        self.members.clear();
+        self.open_items.clear();
+        self.open_members.clear();
+        self.decoded.clear();
     }
 
     const fn num_bytes(&self) -> usize {
@@ -114,7 +111,52 @@ impl Buffers {
 }
 
 thread_local! {
-    static BUFFERS: Cell<Buffers> = Cell::new(Buffers::default());
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+/// Buffers that go back to their thread; boxed, because a document is moved a
+/// few times on its way to its handler.
+#[derive(Debug)]
+struct Lent(Option<Box<Buffers>>);
+
+impl Lent {
+    /// Empty buffers, of the size that the last document needed.
+    fn take() -> Self {
+        let mut buffers = BUFFERS.take().unwrap_or_default();
+        buffers.clear();
+        Self(Some(buffers))
+    }
+}
+
+impl Default for Lent {
+    fn default() -> Self {
+        Self(Some(Box::default()))
+    }
+}
+
+impl Deref for Lent {
+    type Target = Buffers;
+
+    fn deref(&self) -> &Buffers {
+        self.0.as_deref().expect("they go back at the end")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Buffers {
+        self.0.as_deref_mut().expect("they go back at the end")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(buffers) = self.0.take() else {
+            return;
+        };
+        if buffers.num_bytes() <= MAX_KEPT_BYTES {
+            BUFFERS.set(Some(buffers));
+        }
+    }
 }
 
 impl<'t> Instance<'t> {
@@ -127,7 +169,7 @@ impl<'t> Instance<'t> {
         let mut instance = Self {
             text,
             root: Item::Null,
-            buffers: Buffers::take(),
+            buffers: Lent::take(),
             has_repeated_names: false,
         };
         let mut source = serde_json::Deserializer::from_str(text);
@@ -228,7 +270,7 @@ impl<'t> Instance<'t> {
     fn close_array(&mut self, start: usize) -> Item {
         let Buffers {
             items, open_items, ..
-        } = &mut self.buffers;
+        } = &mut *self.buffers;
         let first = items.len();
         items.extend(open_items.drain(start..));
         Item::Array(Span::new(first, items.len() - first))
@@ -267,15 +309,6 @@ impl<'t> Instance<'t> {
                 let mut earlier = members[..index].iter();
                 !earlier.any(|other| is_same(other, member))
             })
-    }
-}
-
-impl Drop for Instance<'_> {
-    fn drop(&mut self) {
-        let buffers = std::mem::take(&mut self.buffers);
-        if (1..=MAX_KEPT_BYTES).contains(&buffers.num_bytes()) {
-            BUFFERS.set(buffers);
-        }
     }
 }
 

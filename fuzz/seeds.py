@@ -61,6 +61,16 @@ write(
         "empty-port": b"a:",
     },
 )
+write(
+    "json_text",
+    {
+        "nested": b'{"b":[1,-2.5e3,{"c":null}],"a":{"d":[true,false,[]]},"e":{}}',
+        "repeated": b'{"a":1,"b":2,"\\u0061":3,"a":{"x":1,"x":2}}',
+        "escapes": b'["\\ud834\\udd1e","\\"\\\\\\/\\b\\f\\n\\r\\t","\xc3\xa4","\\ud834"]',
+        "numbers": b"[0,-0,1.0,18446744073709551616,1e400,0.1e-5]",
+        "equal": b'[1,1.0,"1",[1],[1.0],{"a":1},{"a":1.0},null,true]',
+    },
+)
 CHUNKS = b'3;a="b"\r\nabc\r\nA \r\n0123456789\r\n0\r\nx: y\r\n\r\n'
 write(
     "chunked",

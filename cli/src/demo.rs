@@ -227,7 +227,8 @@ struct Valid {
     valid: bool,
 }
 
-fn valid(_: Accepted<Value, ()>) -> Json<Valid> {
+/// Says of a user that the schema accepted it.
+fn valid(_: Accepted<(), ()>) -> Json<Valid> {
     Json(Valid { valid: true })
 }
 

@@ -238,6 +238,25 @@ impl Body {
         }
     }
 
+    /// The content of a request body that came with its head and is within
+    /// its limit.
+    pub(crate) fn take_received(&mut self) -> Option<Bytes> {
+        let Kind::Received {
+            source: Source::Whole(bytes),
+            remaining,
+            ..
+        } = &mut self.0
+        else {
+            return None;
+        };
+        if bytes.len() as u64 > *remaining {
+            return None;
+        }
+        let bytes = std::mem::take(bytes);
+        self.0 = Kind::Empty;
+        Some(bytes)
+    }
+
     /// Replaces the byte limit of a request body; no effect on other kinds.
     pub fn set_limit(&mut self, bytes: u64) {
         match &mut self.0 {

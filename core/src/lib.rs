@@ -77,7 +77,7 @@ pub use crate::sse::{
 
 pub use crate::upgrade::Upgraded;
 pub use crate::validation::{
-    Accepted, Contract, FromJson, Schema, SchemaFault, Validated, validated,
+    Accepted, Contract, Document, FromJson, Schema, SchemaFault, Validated, validated,
 };
 pub use crate::websocket::{
     CloseCode, CloseFrame, Deflate, Message, WebSocket, WebSocketHandler, WebSocketLimits,

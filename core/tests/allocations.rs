@@ -9,10 +9,11 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use justapi_core::{
-    BodyError, BoundAddress, Cors, CorsConfig, Files, Json, Listen, Request, RequestId, Response,
-    Router, Running, SecurityHeaders, Server, inline,
+    Accepted, BodyError, BoundAddress, Cors, CorsConfig, Files, Json, Listen, Request, RequestId,
+    Response, Router, Running, Schema, SecurityHeaders, Server, inline, validated,
 };
 use serde::Serialize;
+use serde_json::json;
 
 struct Counting;
 
@@ -57,12 +58,30 @@ async fn echo(request: Request) -> Result<Json<serde_json::Value>, BodyError> {
     request.json().await.map(Json)
 }
 
+/// What is posted below.
+fn product() -> Schema {
+    Schema::new(json!({
+        "type": "object",
+        "required": ["name", "price"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "pattern": "^[a-z]+$"},
+            "price": {"type": "number", "minimum": 0},
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+        },
+        "additionalProperties": false,
+    }))
+}
+
 fn server() -> Server {
     let router = Router::new()
         .get("/inline", inline(|_: Request| hello()))
         .and_then(|router| router.get("/async", async |_: Request| hello()))
         .and_then(|router| router.post("/echo", echo))
-        .expect("three different routes");
+        .and_then(|router| {
+            let checked = validated().body(product());
+            router.post("/checked", checked.inline(|_: Accepted<(), ()>| hello()))
+        })
+        .expect("four different routes");
     Server::new(router).listen(Listen::Tcp(([127, 0, 0, 1], 0).into()))
 }
 
@@ -107,11 +126,15 @@ fn requests_stay_below_their_ceilings() {
     let inline = count(server(), &get("/inline"));
     let future = count(server(), &get("/async"));
     let body = r#"{"name":"tea","price":4.5,"tags":["a","b"]}"#;
-    let post = format!(
-        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let echo = count(server(), post.as_bytes());
+    let post = |path: &str| {
+        let length = body.len();
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let echo = count(server(), post("/echo").as_bytes());
+    let checked = count(server(), post("/checked").as_bytes());
     let any = CorsConfig {
         origins: vec!["*".into()],
         ..CorsConfig::default()
@@ -136,6 +159,8 @@ fn requests_stay_below_their_ceilings() {
     check("three middleware", decorated, 1.01);
     // Both bodies, and the parsed document with its strings.
     check("JSON echo", echo, 10.01);
+    // Both bodies: a document that nobody asks for is not made.
+    check("checked JSON", checked, 2.01);
     // The body is the cache's, the header map the lane's.
     check("cached file", file, 0.01);
 }

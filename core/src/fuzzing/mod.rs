@@ -48,6 +48,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("websocket", websocket::fuzzing::check, 4 * MIB),
     // One compiled pattern may take 8 MiB twice, and a schema may have several.
     Target::new("json_schema", validation::fuzzing::check_schema, 128 * MIB),
+    // Memory is a multiple of the text, and bounded by it.
+    Target::new("json_text", validation::fuzzing::check_json_text, MIB),
     Target::new("accept_encoding", compression::fuzzing::check, MIB),
     Target::new("forwarded", middleware::fuzzing::check_forwarded, MIB),
     Target::new("traceparent", middleware::fuzzing::check_trace_context, MIB),

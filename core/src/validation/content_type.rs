@@ -1,19 +1,19 @@
 //! Whether a body says that it is JSON.
 
-use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+
+use crate::head::Head;
 
 /// Whether there is one `Content-Type`, and it is JSON (RFC 8259 §11) or has
 /// the suffix `+json` (RFC 6839 §3.1); parameters are ignored.
-pub(super) fn is_json(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
+pub(super) fn is_json(head: &Head) -> bool {
+    let Some(value) = head.sole_field(&CONTENT_TYPE) else {
         return false;
     };
-    if value.as_bytes() == b"application/json" {
+    if value == b"application/json" {
         return true;
     }
-    let text = value.to_str().unwrap_or_default();
+    let text = std::str::from_utf8(value).unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim_ascii();
     let Some((kind, subtype)) = essence.split_once('/') else {
         return false;
@@ -30,16 +30,15 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn accepts(values: &[&'static str]) -> bool {
-        let mut headers = HeaderMap::new();
+        let mut request = http::Request::builder();
         for value in values {
-            headers.append(CONTENT_TYPE, HeaderValue::from_static(value));
+            request = request.header(CONTENT_TYPE, *value);
         }
-        is_json(&headers)
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        is_json(&Head::from(parts))
     }
 
     #[test]

@@ -1,11 +1,16 @@
-//! Schemas and queries: compiling and checking end and agree, and a query's
-//! values are what its texts say.
+//! Schemas, documents and queries: compiling and checking end and agree, a
+//! document is the same in both of its forms, and a query's values are what
+//! its texts say.
 
 use http_body::Body as _;
+use jsonschema::JsonType;
+use jsonschema::json::{Array as _, Json as _, Node as _, Object as _, unique};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::contract::Place;
+use super::flat::{FlatJson, FlatNode};
+use super::instance::Instance;
 use super::query::{QueryPlan, parameters};
 use super::rejection;
 use super::schema::Schema;
@@ -35,9 +40,10 @@ pub(crate) fn check_schema(bytes: &[u8]) {
     }
     assert!(parameters(&schema).len() <= MAX_SCHEMA_VISITS);
     let plan = QueryPlan::new(&schema);
-    let Ok(validator) = schema.compile(Place::Body) else {
+    let Ok(body) = schema.compile_for_body() else {
         return;
     };
+    let validator = body.exact();
     assert!(
         schema.compile(Place::Query).is_ok(),
         "compiling is repeatable"
@@ -51,15 +57,75 @@ pub(crate) fn check_schema(bytes: &[u8]) {
         },
     };
     let is_valid = validator.is_valid(&value);
+    if let Some(instance) = Instance::read(instance) {
+        assert_eq!(body.accepts(&instance), is_valid, "both forms agree");
+    }
     assert_eq!(is_valid, validator.validate(&value).is_ok());
     assert_eq!(is_valid, validator.iter_errors(&value).next().is_none());
     if !is_valid {
-        let answer = rejection::invalid(Place::Body, &validator, &value, instance.len());
+        let answer = rejection::invalid(Place::Body, validator, &value, instance.len());
         assert_eq!(answer.status().as_u16(), 422);
         let size = answer.body().size_hint().exact().expect("it is whole");
         // JSON writes a control character in six bytes.
         let texts = MAX_VALIDATION_ERRORS * 3 * (6 * MAX_VALIDATION_TEXT_BYTES + 100);
         assert!(size <= texts as u64, "the answer is bounded");
+    }
+}
+
+/// Bytes that may be a JSON text.
+pub(crate) fn check_json_text(bytes: &[u8]) {
+    let parsed = serde_json::from_slice::<Value>(bytes).ok();
+    let instance = Instance::read(bytes);
+    let value = instance
+        .as_ref()
+        .map(|instance| instance.value(instance.root()));
+    assert_eq!(value, parsed, "the same texts are read, as the same values");
+    if let (Some(instance), Some(value)) = (&instance, &parsed) {
+        assert_same(FlatNode::root(instance), value);
+    }
+}
+
+/// Fails unless a validator sees the same in both forms of a value.
+fn assert_same(node: FlatNode<'_>, value: &Value) {
+    assert!(node.equals_value(value));
+    assert!(!node.equals_value(&json!([value])));
+    assert_eq!(node.identity(), node.identity());
+    assert_eq!(node.to_value().as_ref(), value);
+    assert_eq!(node.json_type(), (&value).json_type());
+    assert_eq!(node.is_null(), value.is_null());
+    assert_eq!(node.as_boolean(), value.as_bool());
+    assert_eq!(node.as_string().as_deref(), value.as_str());
+    assert_eq!(node.string_length(), (&value).string_length());
+    assert_eq!(node.is_string(), node.json_type() == JsonType::String);
+    for (min, max) in [(0, 0), (0, 2), (1, 3), (2, 2), (5, u64::MAX)] {
+        let expected = (&value).string_length_within(min, max);
+        assert_eq!(node.string_length_within(min, max), expected);
+    }
+    assert_eq!(node.as_number(), value.as_number());
+    assert_eq!(node.as_array().is_some(), value.is_array());
+    if let (Some(array), Value::Array(values)) = (node.as_array(), value) {
+        assert_eq!(array.len(), values.len());
+        assert_eq!(array.is_unique(), unique::is_unique(values.as_slice()));
+        for (element, value) in array.elements().zip(values) {
+            assert_ne!(element.identity(), node.identity());
+            assert_same(element, value);
+        }
+    }
+    assert_eq!(node.as_object().is_some(), value.is_object());
+    if let (Some(object), Value::Object(values)) = (node.as_object(), value) {
+        assert_eq!(object.len(), values.len());
+        let mut names: Vec<_> = object.members().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        assert!(names.iter().eq(values.keys()));
+        for (name, value) in values {
+            let member = object.get(&FlatJson::prepare_key(name));
+            assert_same(member.expect("it is a member"), value);
+            let longer = FlatJson::prepare_key(&format!("{name}0"));
+            assert_eq!(object.get(&longer).is_some(), values.contains_key(&*longer));
+            FlatJson::with_string_node(&mut Instance::default(), name, |node| {
+                assert_same(node, &json!(name));
+            });
+        }
     }
 }
 

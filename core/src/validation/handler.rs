@@ -1,9 +1,10 @@
 //! Handlers behind schemas: what is checked, in which order, and what the
 //! handler gets.
 //!
-//! Guarantee: query, media type, syntax, schema are checked in this order; a
-//! document is parsed once; a body that has arrived with its head is answered
-//! without a future when the handler needs none.
+//! Guarantee: query, media type, syntax, schema are checked in this order; no
+//! value is made of a valid body unless the handler asks for one; a body that
+//! has arrived with its head is answered without a future when the handler
+//! needs none.
 
 use std::fmt;
 use std::future::{Future, Ready, poll_fn};
@@ -11,22 +12,22 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use http::StatusCode;
 use jsonschema::Validator;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::handler::{Answer, FutureSlot, Handler};
 use crate::problem::Problem;
 use crate::request::Request;
-use crate::response::{IntoResponse, Json, Response};
+use crate::response::{IntoResponse, Response};
 use crate::validation::collect::Collect;
 use crate::validation::content_type;
 use crate::validation::contract::{Contract, Place, SchemaFault};
+use crate::validation::document::{Document, FromJson};
+use crate::validation::instance::Instance;
 use crate::validation::query::QueryPlan;
 use crate::validation::rejection;
-use crate::validation::schema::Schema;
+use crate::validation::schema::{BodyValidator, Schema};
 
 /// Begins a handler whose requests are checked by schemas.
 ///
@@ -144,36 +145,6 @@ pub struct Accepted<B = Value, Q = Value> {
     pub query: Q,
 }
 
-/// What a JSON document that was accepted can be handed over as.
-///
-/// `Value` is the document itself, [`Json`] any type that serde can make of
-/// it, `()` nothing.
-pub trait FromJson: Sized {
-    /// Converts `value`.
-    ///
-    /// # Errors
-    /// When `value` is not of this form: 422.
-    fn from_json(value: Value) -> Result<Self, serde_json::Error>;
-}
-
-impl FromJson for Value {
-    fn from_json(value: Value) -> Result<Self, serde_json::Error> {
-        Ok(value)
-    }
-}
-
-impl FromJson for () {
-    fn from_json(_: Value) -> Result<Self, serde_json::Error> {
-        Ok(())
-    }
-}
-
-impl<T: DeserializeOwned> FromJson for Json<T> {
-    fn from_json(value: Value) -> Result<Self, serde_json::Error> {
-        serde_json::from_value(value).map(Self)
-    }
-}
-
 /// The schemas of one handler, compiled once.
 struct Checks {
     schemas: Validated,
@@ -199,27 +170,31 @@ impl Checks {
 
 /// What requests are checked with.
 struct Compiled {
-    body: Option<Validator>,
+    body: Option<BodyValidator>,
     query: Option<(QueryPlan, Validator)>,
     fault: Option<SchemaFault>,
 }
 
 impl Compiled {
     fn new(schemas: &Validated) -> Self {
-        let mut fault = None;
-        let mut compile = |schema: &Option<Schema>, place| {
-            let compiled = schema.as_ref()?.compile(place);
-            compiled
-                .map_err(|found| fault.get_or_insert(found).clone())
-                .ok()
+        let compile = |schema: &Option<Schema>, place| {
+            let compiled = schema.as_ref().map(|schema| schema.compile(place));
+            compiled.transpose()
         };
         let query = compile(&schemas.query, Place::Query);
-        let body = compile(&schemas.body, Place::Body);
-        compile(&schemas.answer, Place::Answer);
+        let body = schemas.body.as_ref().map(Schema::compile_for_body);
+        let body = body.transpose();
+        let answer = compile(&schemas.answer, Place::Answer);
+        let faults = [
+            query.as_ref().err(),
+            body.as_ref().err(),
+            answer.as_ref().err(),
+        ];
+        let fault = faults.into_iter().flatten().next().cloned();
         let plan = schemas.query.as_ref().map(QueryPlan::new);
         Self {
-            body,
-            query: plan.zip(query),
+            body: body.ok().flatten(),
+            query: plan.zip(query.ok().flatten()),
             fault,
         }
     }
@@ -246,10 +221,16 @@ impl Compiled {
 
     /// The document in `bytes`, or the answer to a bad one.
     #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
-    fn body(validator: &Validator, bytes: &Bytes) -> Result<Value, Response> {
+    fn body<'b>(validator: &BodyValidator, bytes: &'b [u8]) -> Result<Document<'b>, Response> {
+        if let Some(instance) = Instance::read(bytes)
+            && validator.accepts(&instance)
+        {
+            return Ok(Document::of_text(instance));
+        }
         let value = serde_json::from_slice(bytes).map_err(|error| rejection::malformed(&error))?;
+        let validator = validator.exact();
         if validator.is_valid(&value) {
-            Ok(value)
+            Ok(Document::of_value(value))
         } else {
             Err(rejection::invalid(
                 Place::Body,
@@ -300,12 +281,21 @@ where
             Err(response) => return Some(response),
         };
         let Some(validator) = &checks.body else {
-            return respond.start(request, Value::Null, query).settle(slot);
+            return respond
+                .start(request, Document::of_value(Value::Null), query)
+                .settle(slot);
         };
-        if !content_type::is_json(request.headers()) {
+        if !content_type::is_json(request.head()) {
             return Some(rejection::not_json());
         }
-        let mut body = Collect::new(std::mem::take(request.body_mut()));
+        let mut body = std::mem::take(request.body_mut());
+        if let Some(bytes) = body.take_received() {
+            return match Compiled::body(validator, &bytes) {
+                Ok(document) => respond.start(request, document, query).settle(slot),
+                Err(response) => Some(response),
+            };
+        }
+        let mut body = Collect::new(body);
         // Whoever polls the future below registers the waker that counts.
         match body.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(bytes)) => match Compiled::body(validator, &bytes) {
@@ -358,12 +348,12 @@ trait Respond<B: FromJson, Q: FromJson>: Send + Sync + 'static {
 
     fn respond(&self, accepted: Accepted<B, Q>) -> Started<Self::Future>;
 
-    fn start(&self, request: Request, body: Value, query: Value) -> Started<Self::Future> {
+    fn start(&self, request: Request, body: Document<'_>, query: Value) -> Started<Self::Future> {
         let body = match B::from_json(body) {
             Ok(body) => body,
             Err(error) => return Started::Done(rejection::unfit(Place::Body, &error)),
         };
-        match Q::from_json(query) {
+        match Q::from_json(Document::of_value(query)) {
             Ok(query) => self.respond(Accepted {
                 request,
                 body,

@@ -8,9 +8,13 @@
 mod collect;
 mod content_type;
 mod contract;
+mod document;
+mod email;
+mod flat;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handler;
+mod instance;
 mod query;
 mod rejection;
 mod schema;
@@ -18,6 +22,7 @@ mod schema;
 mod tests;
 
 pub use self::contract::{Contract, SchemaFault};
-pub use self::handler::{Accepted, FromJson, Validated, validated};
+pub use self::document::{Document, FromJson};
+pub use self::handler::{Accepted, Validated, validated};
 pub(crate) use self::query::parameters;
 pub use self::schema::Schema;

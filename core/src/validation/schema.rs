@@ -4,11 +4,19 @@
 //! to a document that was not given is an error; patterns run in linear time
 //! unless the schema asks for look-around, which then has a step limit.
 
-use jsonschema::{PatternOptions, Registry, ValidationError, Validator};
+use std::sync::Arc;
+
+use jsonschema::json::Json;
+use jsonschema::{
+    PatternCache, PatternOptions, Registry, Retrieve, ValidationError, ValidationOptions, Validator,
+};
 use serde_json::Value;
 
 use crate::limits::{MAX_PATTERN_BYTES, MAX_SCHEMA_DEPTH};
 use crate::validation::contract::{Place, SchemaFault};
+use crate::validation::email;
+use crate::validation::flat::{FlatJson, FlatNode};
+use crate::validation::instance::Instance;
 
 /// A JSON Schema, draft 2020-12 unless its `$schema` says otherwise.
 ///
@@ -86,24 +94,57 @@ impl Schema {
     /// # Errors
     /// A fault that says where in the document, and why.
     pub(super) fn compile(&self, place: Place) -> Result<Validator, SchemaFault> {
-        let fault = |pointer: &str, reason: String| SchemaFault::new(place, pointer, reason);
+        let registry = self.registry(place)?;
+        let options = self.options(&registry, PatternCache::new());
+        build(place, &options, &self.document)
+    }
+
+    /// Compiles it twice for the body of a route: for documents as they come,
+    /// and for parsed ones.
+    ///
+    /// # Errors
+    /// As [`Schema::compile`].
+    pub(super) fn compile_for_body(&self) -> Result<BodyValidator, SchemaFault> {
+        let registry = self.registry(Place::Body)?;
+        let patterns = PatternCache::new();
+        let exact = self.options(&registry, patterns.clone());
+        let flat = self
+            .options::<FlatJson>(&registry, patterns)
+            .with_format("email", email::is_valid);
+        Ok(BodyValidator {
+            exact: build(Place::Body, &exact, &self.document)?,
+            flat: build(Place::Body, &flat, &self.document)?,
+        })
+    }
+
+    /// The documents that references may name, and nothing else.
+    fn registry(&self, place: Place) -> Result<Registry<'_>, SchemaFault> {
         let documents = self.resources.iter().map(|(_, document)| document);
         if documents.chain([&self.document]).any(is_too_deep) {
             let reason = format!("it is nested more than {MAX_SCHEMA_DEPTH} levels deep");
-            return Err(fault("", reason));
+            return Err(SchemaFault::new(place, "", reason));
         }
-        let registry = Registry::new()
+        Registry::new()
             .retriever(Refuse)
             .extend(self.resources())
             .and_then(jsonschema::RegistryBuilder::prepare)
-            .map_err(|error| fault("", error.to_string()))?;
-        let mut options = jsonschema::options()
-            .with_registry(&registry)
-            .with_retriever(Refuse);
+            .map_err(|error| SchemaFault::new(place, "", error.to_string()))
+    }
+
+    /// How to compile it for documents of the form `F`.
+    fn options<'r, F: Json>(
+        &self,
+        registry: &'r Registry<'r>,
+        patterns: PatternCache,
+    ) -> Options<'r, F> {
+        let mut options = jsonschema::options_for::<F>()
+            .with_registry(registry)
+            .with_retriever(Refuse)
+            .with_pattern_cache(patterns);
         if self.asserts_formats {
             options = options.should_validate_formats(true);
         }
-        options = match self.max_pattern_steps {
+        match self.max_pattern_steps {
             None => options.with_pattern_options(
                 PatternOptions::regex()
                     .size_limit(MAX_PATTERN_BYTES)
@@ -115,12 +156,40 @@ impl Schema {
                     .size_limit(MAX_PATTERN_BYTES)
                     .dfa_size_limit(MAX_PATTERN_BYTES),
             ),
-        };
-        options
-            .build(&self.document)
-            .map_err(|error: ValidationError<'_>| {
-                fault(error.instance_path().as_str(), error.to_string())
-            })
+        }
+    }
+}
+
+type Options<'r, F> = ValidationOptions<'r, Arc<dyn Retrieve>, F>;
+
+fn build<F: Json>(
+    place: Place,
+    options: &Options<'_, F>,
+    document: &Value,
+) -> Result<Validator<F>, SchemaFault> {
+    options
+        .build(document)
+        .map_err(|error: ValidationError<'_>| {
+            SchemaFault::new(place, error.instance_path().as_str(), error.to_string())
+        })
+}
+
+/// What the body of a route is checked with.
+pub(super) struct BodyValidator {
+    flat: Validator<FlatJson>,
+    /// Has the last word on what the other one does not accept.
+    exact: Validator,
+}
+
+impl BodyValidator {
+    /// Whether it accepts a document as it came.
+    pub(super) fn accepts(&self, instance: &Instance<'_>) -> bool {
+        self.flat.is_valid(FlatNode::root(instance))
+    }
+
+    /// The validator for parsed documents, which tells all errors.
+    pub(super) const fn exact(&self) -> &Validator {
+        &self.exact
     }
 }
 
@@ -128,7 +197,7 @@ impl Schema {
 #[derive(Debug)]
 struct Refuse;
 
-impl jsonschema::Retrieve for Refuse {
+impl Retrieve for Refuse {
     fn retrieve(
         &self,
         uri: &jsonschema::Uri<String>,

@@ -232,6 +232,36 @@ fn typed_handlers_get_their_type_or_422() {
     );
 }
 
+#[test]
+fn of_members_of_one_name_the_last_is_checked_and_handed_over() {
+    #[derive(Deserialize)]
+    struct User {
+        age: u8,
+    }
+    let schema = || Schema::new(json!({"properties": {"age": {"maximum": 10}}}));
+    let typed = validated()
+        .body(schema())
+        .inline(|accepted: Accepted<Json<User>, ()>| Json(accepted.body.0.age));
+    let whole = validated()
+        .body(schema())
+        .inline(|accepted: Accepted<Value, ()>| Json(accepted.body["age"].clone()));
+    for (body, expected) in [
+        (r#"{"age": 7}"#, Some(7)),
+        (r#"{"age": 70, "age": 7}"#, Some(7)),
+        (r#"{"age": 7, "\u0061ge": 70}"#, None),
+    ] {
+        for response in [
+            answer(&typed, post("application/json", body)),
+            answer(&whole, post("application/json", body)),
+        ] {
+            match expected {
+                Some(age) => assert_eq!(json_of(response), json!(age), "{body}"),
+                None => assert_eq!(response.status(), 422, "{body}"),
+            }
+        }
+    }
+}
+
 /// Parameters of every type, and types found in every way.
 fn parameters_of_all_types() -> Value {
     json!({

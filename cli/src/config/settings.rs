@@ -946,6 +946,48 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "limit-form-header",
         "Size of the header lines of a part of a form"
     ),
+    limit!(
+        ws_max_message_bytes,
+        bytes,
+        "server.limits.ws_message",
+        "ws-message",
+        "Size of a message from a WebSocket client, decompressed"
+    ),
+    limit!(
+        ws_max_frame_bytes,
+        bytes,
+        "server.limits.ws_frame",
+        "ws-frame",
+        "Size of a frame from a WebSocket client"
+    ),
+    limit!(
+        ws_buffer_bytes,
+        bytes,
+        "server.limits.ws_buffer",
+        "ws-buffer",
+        "Size of a message to a WebSocket client, all that is buffered for it"
+    ),
+    limit!(
+        ws_ping_interval,
+        time_or_off,
+        "server.limits.ws_ping",
+        "ws-ping",
+        "Silence of a WebSocket client before it is pinged"
+    ),
+    limit!(
+        ws_pong_timeout,
+        time,
+        "server.limits.ws_pong",
+        "ws-pong",
+        "Wait for a pinged WebSocket client to send anything"
+    ),
+    limit!(
+        ws_idle_timeout,
+        time_or_off,
+        "server.limits.ws_idle",
+        "ws-idle",
+        "Time a WebSocket may stay without a message in either direction"
+    ),
 ];
 
 impl Setting {

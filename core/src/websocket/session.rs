@@ -187,6 +187,7 @@ impl Session {
             return Err(WebSocketError::TooLarge { size, limit });
         }
         self.last_message = Instant::now();
+        count_on_lane(|lane| lane.websocket_message(true));
         self.writer.queue_message(message);
         Ok(())
     }
@@ -268,6 +269,7 @@ impl Session {
         match event {
             Event::Message(message) => {
                 self.last_message = self.last_received;
+                count_on_lane(|lane| lane.websocket_message(false));
                 return is_open.then_some(message);
             }
             Event::Ping(payload) => self.writer.queue_pong(payload),

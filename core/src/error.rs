@@ -251,8 +251,16 @@ pub enum WebSocketError {
     /// The peer did not answer a ping, or did not read, in time.
     #[error("websocket {what} timed out")]
     TimedOut {
-        /// What was waited for: `pong` or `write`.
+        /// What was waited for: `pong`, `write` or `message`.
         what: &'static str,
+    },
+    /// A message to send is larger than what may be buffered for the peer.
+    #[error("websocket message of {size} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// Its size in bytes.
+        size: usize,
+        /// The largest that is sent.
+        limit: usize,
     },
     /// The socket is closing or closed.
     #[error("websocket is closed")]

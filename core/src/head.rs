@@ -174,7 +174,8 @@ impl Head {
     /// Value of the only field called `name`, which is in lower case; `None`
     /// when there is none or more than one.
     ///
-    /// Does not make the header map.
+    /// Does not make the header map, and answers as it would: of a target in
+    /// absolute form, `Host` is its authority.
     pub(crate) fn sole_field(&self, name: &HeaderName) -> Option<&[u8]> {
         if self.text.bytes.is_empty() || self.headers.get().is_some() {
             let mut values = self.headers().get_all(name).iter();
@@ -182,6 +183,9 @@ impl Head {
                 (Some(value), None) => Some(value.as_bytes()),
                 _ => None,
             };
+        }
+        if *name == HOST && self.text.is_absolute() {
+            return self.text.host.map(|host| &self.text.bytes[host.range()]);
         }
         let name = name.as_str().as_bytes();
         let mut fields = self.text.fields();
@@ -197,6 +201,9 @@ impl Head {
     pub(crate) fn has_any_field(&self, names: &[HeaderName]) -> bool {
         if self.text.bytes.is_empty() || self.headers.get().is_some() {
             return self.headers().keys().any(|name| names.contains(name));
+        }
+        if self.text.is_absolute() && names.contains(&HOST) {
+            return true;
         }
         self.text.fields().any(|(known, _)| {
             let known = |name: &HeaderName| known.eq_ignore_ascii_case(name.as_str().as_bytes());
@@ -267,6 +274,11 @@ impl fmt::Debug for Head {
 }
 
 impl Text {
+    /// Whether the target has scheme and authority (RFC 9112 §3.2.2).
+    const fn is_absolute(&self) -> bool {
+        self.path.start != self.target.start
+    }
+
     fn str(&self, span: Span) -> &str {
         let bytes = &self.bytes[span.range()];
         std::str::from_utf8(bytes).expect("the gate admits ASCII in targets")
@@ -379,6 +391,29 @@ mod tests {
         assert_eq!(head.sole_field(&a), None);
         let name = HeaderName::from_static("e");
         assert_eq!(head.headers()[name].as_bytes(), "\u{e9}".as_bytes());
+    }
+
+    /// Asked before and after the header map is made, by name and by any.
+    #[test]
+    fn the_host_that_counts_is_the_same_with_and_without_a_map() {
+        for (text, host) in [
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", Some("h")),
+            ("GET http://x:8/a HTTP/1.1\r\nHost: h\r\n\r\n", Some("x:8")),
+            ("GET http://x HTTP/1.1\r\nHost: x\r\n\r\n", Some("x")),
+            ("GET http://x?q HTTP/1.0\r\nA: b\r\n\r\n", Some("x")),
+            ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", Some("h")),
+            ("GET / HTTP/1.0\r\nA: b\r\n\r\n", None),
+        ] {
+            let head = head(text);
+            let expected = host.map(str::as_bytes);
+            for _ in 0..2 {
+                assert_eq!(head.sole_field(&HOST), expected, "{text}");
+                assert_eq!(head.has_any_field(&[HOST]), host.is_some(), "{text}");
+                // Made here, for the second round.
+                let in_map = head.headers().get(HOST).map(HeaderValue::as_bytes);
+                assert_eq!(in_map, expected, "{text}");
+            }
+        }
     }
 
     #[test]

@@ -90,6 +90,19 @@ pub const MAX_FORM_FIELD_BYTES: usize = 1024 * 1024;
 pub const MAX_FORM_FILE_BYTES: u64 = 1024 * 1024 * 1024;
 /// Header lines of one part of a form, as a request line; they name a file.
 pub const MAX_FORM_HEADER_BYTES: usize = 8 * 1024;
+/// Message from a WebSocket client, after decompression; uvicorn's and
+/// Autobahn's largest.
+pub const WS_MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Frame from a WebSocket client, as sent: a message may come in one.
+pub const WS_MAX_FRAME_BYTES: usize = WS_MAX_MESSAGE_BYTES;
+/// Message on its way to a WebSocket client: one at a time is all that is
+/// buffered for it, so that an echo of the largest fits.
+pub const WS_BUFFER_BYTES: usize = WS_MAX_MESSAGE_BYTES;
+/// Silence after which a WebSocket client is pinged; below the 60 s after which
+/// proxies drop a quiet connection.
+pub const WS_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Time that a pinged WebSocket client has to send anything; uvicorn's.
+pub const WS_PONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Bounds of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,6 +159,18 @@ pub struct Limits {
     pub max_form_file_bytes: u64,
     /// See [`MAX_FORM_HEADER_BYTES`].
     pub max_form_header_bytes: usize,
+    /// See [`WS_MAX_MESSAGE_BYTES`].
+    pub ws_max_message_bytes: usize,
+    /// See [`WS_MAX_FRAME_BYTES`].
+    pub ws_max_frame_bytes: usize,
+    /// See [`WS_BUFFER_BYTES`].
+    pub ws_buffer_bytes: usize,
+    /// See [`WS_PING_INTERVAL`]; with `None` a silent client is never found out.
+    pub ws_ping_interval: Option<Duration>,
+    /// See [`WS_PONG_TIMEOUT`].
+    pub ws_pong_timeout: Duration,
+    /// WebSocket without a message in either direction; none by default.
+    pub ws_idle_timeout: Option<Duration>,
 }
 
 impl Limits {
@@ -177,6 +202,12 @@ impl Limits {
         max_form_field_bytes: MAX_FORM_FIELD_BYTES,
         max_form_file_bytes: MAX_FORM_FILE_BYTES,
         max_form_header_bytes: MAX_FORM_HEADER_BYTES,
+        ws_max_message_bytes: WS_MAX_MESSAGE_BYTES,
+        ws_max_frame_bytes: WS_MAX_FRAME_BYTES,
+        ws_buffer_bytes: WS_BUFFER_BYTES,
+        ws_ping_interval: Some(WS_PING_INTERVAL),
+        ws_pong_timeout: WS_PONG_TIMEOUT,
+        ws_idle_timeout: None,
     };
 }
 
@@ -259,11 +290,23 @@ pub enum Reject {
     Host,
     /// Client that sends more than its rate.
     RateLimit,
+    /// [`WS_MAX_MESSAGE_BYTES`].
+    WsMessage,
+    /// [`WS_MAX_FRAME_BYTES`].
+    WsFrame,
+    /// [`WS_BUFFER_BYTES`].
+    WsBuffer,
+    /// [`WS_PONG_TIMEOUT`].
+    WsPong,
+    /// `ws_idle_timeout`.
+    WsIdle,
+    /// WebSocket closed because its client broke a rule of the protocol.
+    WsProtocol,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 28] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -286,6 +329,12 @@ impl Reject {
         Self::FormHeaderBytes,
         Self::Host,
         Self::RateLimit,
+        Self::WsMessage,
+        Self::WsFrame,
+        Self::WsBuffer,
+        Self::WsPong,
+        Self::WsIdle,
+        Self::WsProtocol,
     ];
 
     /// Value of the `reason` label.
@@ -313,6 +362,12 @@ impl Reject {
             Self::FormHeaderBytes => "form_header",
             Self::Host => "host",
             Self::RateLimit => "rate_limit",
+            Self::WsMessage => "ws_message",
+            Self::WsFrame => "ws_frame",
+            Self::WsBuffer => "ws_buffer",
+            Self::WsPong => "ws_pong",
+            Self::WsIdle => "ws_idle",
+            Self::WsProtocol => "ws_protocol",
         }
     }
 }

@@ -131,3 +131,118 @@ fn head_conditions_and_compression_work_on_a_stored_answer() {
     assert_eq!(counter.load(Ordering::Relaxed), 1);
     assert!(running.drain().finished);
 }
+
+/// The body of an answer whose message is whole.
+fn body_of(address: SocketAddr, path: &str, coding: &str) -> Vec<u8> {
+    let line = format!("Accept-Encoding: {coding}\r\n");
+    let mut answer = Vec::new();
+    let mut stream = send(address, "GET", path, &line);
+    stream.read_to_end(&mut answer).expect("an answer");
+    let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let body = answer.split_off(head.expect("a head") + 4);
+    let head = String::from_utf8_lossy(&answer);
+    let coded = format!("content-encoding: {coding}\r\n");
+    assert!(head.contains(&coded), "{head}");
+    assert!(head.contains("vary: Accept-Encoding\r\n"), "{head}");
+    if head.contains("transfer-encoding: chunked") {
+        return unchunked(&body);
+    }
+    assert!(
+        head.contains(&format!("content-length: {}\r\n", body.len())),
+        "{head}"
+    );
+    body
+}
+
+fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = bytes
+            .windows(2)
+            .position(|two| two == b"\r\n")
+            .expect("a size");
+        let digits = std::str::from_utf8(&bytes[..end]).expect("a size");
+        let size = usize::from_str_radix(digits, 16).expect("a size");
+        if size == 0 {
+            return body;
+        }
+        body.extend_from_slice(&bytes[end + 2..][..size]);
+        bytes = &bytes[end + 2 + size + 2..];
+    }
+}
+
+/// Answers of `bytes` text bytes that compress, below `/`.
+fn texts(cache: &ResponseCache, bytes: usize) -> Router {
+    let text = |number: usize| format!("{number:>7},");
+    let answer = move |_: Request| (0..bytes / 8).map(text).collect::<String>();
+    let route = cache.route(CachePolicy::new(LONG), justapi_core::inline(answer));
+    Router::new().get("/text/{name}", route).expect("a route")
+}
+
+/// One in one go, and one in pieces.
+#[test]
+fn a_stored_body_is_compressed_once_for_each_coding() {
+    for bytes in [10_000, 200_000] {
+        let cache = ResponseCache::new(CacheLimits::default());
+        let router = texts(&cache, bytes);
+        let (running, address) = serve(router, |server| {
+            server
+                .compression(Compression::new())
+                .response_cache(&cache)
+        });
+        for coding in ["gzip", "br", "zstd"] {
+            let first = body_of(address, "/text/a", coding);
+            // A large one is kept when its last byte has left.
+            for _ in 0..5 {
+                assert!(body_of(address, "/text/a", coding) == first, "{coding}");
+            }
+        }
+        assert_eq!(cache.counts().compressed, 3);
+        assert_eq!(cache.counts().hits, 17);
+        let metrics = exchange(address, "GET", "/metrics", "");
+        assert!(
+            metrics.contains("justapi_cache_compressed_total 3\n"),
+            "{metrics}"
+        );
+        // A form has its length known, whatever the first one's way was.
+        let head = exchange(address, "HEAD", "/text/a", "Accept-Encoding: br\r\n");
+        assert!(head.contains("content-encoding: br\r\n"), "{head}");
+        assert!(head.contains("content-length: "), "{head}");
+        assert!(
+            head.contains("age: ") && head.contains("etag: W/"),
+            "{head}"
+        );
+        let plain = exchange(address, "GET", "/text/a", "");
+        assert!(
+            plain.contains(&format!("content-length: {bytes}\r\n")),
+            "{plain}"
+        );
+        assert!(running.drain().finished);
+    }
+}
+
+#[test]
+fn compressed_forms_count_against_the_memory_of_the_cache() {
+    const MAX_BYTES: usize = 100_000;
+    let limits = CacheLimits {
+        max_bytes: MAX_BYTES,
+        ..CacheLimits::default()
+    };
+    let cache = ResponseCache::new(limits);
+    let router = texts(&cache, 10_000);
+    let (running, address) = serve(router, |server| server.compression(Compression::new()));
+    body_of(address, "/text/0", "gzip");
+    let one_form = cache.counts().bytes;
+    body_of(address, "/text/0", "br");
+    assert!(cache.counts().bytes > one_form);
+    for number in 0..40 {
+        for coding in ["gzip", "br", "zstd"] {
+            body_of(address, &format!("/text/{number}"), coding);
+            assert!(cache.counts().bytes <= MAX_BYTES as u64);
+        }
+    }
+    assert!(cache.counts().evictions > 0);
+    cache.clear();
+    assert_eq!(cache.counts().bytes, 0);
+    assert!(running.drain().finished);
+}

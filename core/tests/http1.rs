@@ -180,3 +180,43 @@ fn an_answer_that_is_given_up_never_looks_complete() {
     let error = killed.read_to_end(&mut Vec::new()).expect_err("a reset");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
+
+/// Tells when a handler's future is dropped.
+struct OnDrop(std::sync::mpsc::Sender<&'static str>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        // The test is over when nobody listens.
+        let _unheard = self.0.send("dropped");
+    }
+}
+
+/// Its bytes lie in the socket, where a read would meet them before the reset.
+#[test]
+fn a_client_that_resets_behind_a_body_that_nobody_reads_is_noticed() {
+    let (sender, events) = std::sync::mpsc::channel();
+    let router = Router::new()
+        .post("/unread", move |_request: Request| {
+            let sender = sender.clone();
+            async move {
+                let _guard = OnDrop(sender.clone());
+                sender.send("begun").expect("the test listens");
+                std::future::pending::<()>().await;
+                "never"
+            }
+        })
+        .expect("a route");
+    let (running, address) = serve(router, Limits::DEFAULT);
+    let head = "POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n";
+    let patience = Duration::from_secs(10);
+    for length in [0, 5, 100_000, 400_000] {
+        let stream = ask(address, &[head, &"x".repeat(length)]);
+        assert_eq!(events.recv_timeout(patience), Ok("begun"), "{length}");
+        socket2::SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("linger can be set on a socket");
+        drop(stream);
+        assert_eq!(events.recv_timeout(patience), Ok("dropped"), "{length}");
+    }
+    assert!(running.drain().finished);
+}

@@ -58,7 +58,7 @@ impl Load {
 }
 
 /// An upload that the handler waits for: half of its body is missing.
-fn start_upload(server: &Server) -> Client {
+pub(crate) fn start_upload(server: &Server) -> Client {
     let mut client = server.connect();
     client.send(
         "POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
@@ -73,7 +73,7 @@ fn start_upload(server: &Server) -> Client {
 }
 
 /// Waits until new connections are refused or told that we are going.
-fn wait_for_drain(server: &Server) {
+pub(crate) fn wait_for_drain(server: &Server) {
     eventually(SOON, "drain begins", || {
         let Ok(mut client) = Client::try_connect(server.address()) else {
             return Some(());

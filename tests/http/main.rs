@@ -5,9 +5,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod compression;
 mod decompression;
 mod drain;
+mod drain_states;
 mod fault_proxy;
 mod faults;
 mod file_paths;
@@ -21,14 +23,19 @@ mod http2_floods;
 mod http2_flow;
 mod keepalive;
 mod limits;
+mod memory;
 mod metrics;
 mod openapi;
 mod proxy;
+mod proxy_upgrade;
 mod sessions;
 mod sockets;
 mod sse;
+mod storms;
 mod tls;
 mod tls_stream;
 mod traces;
 mod validation;
 mod websocket;
+mod websocket_limits;
+mod websocket_tls;

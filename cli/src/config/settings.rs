@@ -9,7 +9,7 @@ use std::time::Duration;
 use justapi_core::{
     BROTLI_LEVEL, FileCache, Files, GZIP_LEVEL, Limits, MAX_PROXY_CONNECTIONS,
     MIN_COMPRESSED_BYTES, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT,
-    ZSTD_LEVEL,
+    PROXY_TUNNEL_TIMEOUT, ZSTD_LEVEL,
 };
 
 use super::value::{Kind, Value};
@@ -307,7 +307,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::ProxyRoutes,
         value_name: "ROUTE=URL",
         default: || Value::List(Vec::new()),
-        help: "Give a route and all below it to an http:// server; repeatable",
+        help: "Give a route and all below it to an http(s):// server; repeatable",
         ..BASE
     },
     Setting {
@@ -338,6 +338,25 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Time(PROXY_BODY_TIMEOUT),
         is_rare: true,
         help: "Wait for the next byte of an answer from behind --proxy",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_timeout_tunnel",
+        flag: Some("proxy-timeout-tunnel"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(PROXY_TUNNEL_TIMEOUT),
+        is_rare: true,
+        help: "Time a WebSocket through --proxy may stay without a byte",
+        ..BASE
+    },
+    Setting {
+        key: "server.proxy_ca",
+        flag: Some("proxy-ca"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        is_rare: true,
+        help: "Authorities (PEM) of https:// servers behind --proxy; unset, the system's",
         ..BASE
     },
     Setting {
@@ -945,6 +964,48 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "server.limits.form_header",
         "limit-form-header",
         "Size of the header lines of a part of a form"
+    ),
+    limit!(
+        ws_max_message_bytes,
+        bytes,
+        "server.limits.ws_message",
+        "ws-message",
+        "Size of a message from a WebSocket client, decompressed"
+    ),
+    limit!(
+        ws_max_frame_bytes,
+        bytes,
+        "server.limits.ws_frame",
+        "ws-frame",
+        "Size of a frame from a WebSocket client"
+    ),
+    limit!(
+        ws_buffer_bytes,
+        bytes,
+        "server.limits.ws_buffer",
+        "ws-buffer",
+        "Size of a message to a WebSocket client, all that is buffered for it"
+    ),
+    limit!(
+        ws_ping_interval,
+        time_or_off,
+        "server.limits.ws_ping",
+        "ws-ping",
+        "Silence of a WebSocket client before it is pinged"
+    ),
+    limit!(
+        ws_pong_timeout,
+        time,
+        "server.limits.ws_pong",
+        "ws-pong",
+        "Wait for a pinged WebSocket client to send anything"
+    ),
+    limit!(
+        ws_idle_timeout,
+        time_or_off,
+        "server.limits.ws_idle",
+        "ws-idle",
+        "Time a WebSocket may stay without a message in either direction"
     ),
 ];
 

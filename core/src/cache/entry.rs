@@ -15,6 +15,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
+use super::coded::{Form, Forms};
 use super::control::Lifetime;
 use crate::response::Response;
 use crate::vary;
@@ -41,6 +42,7 @@ pub(super) struct Entry {
     /// When it was as old as `lifetime.age`.
     stored_at: Instant,
     lifetime: Lifetime,
+    forms: Forms,
 }
 
 impl Entry {
@@ -62,15 +64,19 @@ impl Entry {
             body,
             stored_at: now,
             lifetime,
+            forms: Forms::default(),
         }
     }
 
     /// Bytes that it holds, about.
     pub(super) fn num_bytes(&self) -> usize {
-        let of_header = |(name, value): (&HeaderName, &HeaderValue)| {
-            name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES
-        };
-        size_of::<Self>() + self.body.len() + self.headers.iter().map(of_header).sum::<usize>()
+        let own = self.body.len() + num_header_bytes(&self.headers);
+        size_of::<Self>() + own + self.forms.num_bytes()
+    }
+
+    /// Its compressed forms.
+    pub(super) const fn forms(&self) -> &Forms {
+        &self.forms
     }
 
     pub(super) fn age(&self, now: Instant) -> Duration {
@@ -93,6 +99,16 @@ impl Entry {
     /// The answer for a client; `age` is `None` for the one whose request
     /// made the entry.
     pub(super) fn answer(&self, conditions: &Conditions, age: Option<Duration>) -> Response {
+        self.answer_in(None, conditions, age)
+    }
+
+    /// As [`Self::answer`], in one of its compressed forms.
+    pub(super) fn answer_in(
+        &self,
+        form: Option<&Form>,
+        conditions: &Conditions,
+        age: Option<Duration>,
+    ) -> Response {
         let mut response = if conditions.hold(self) {
             let mut response = Response::new(StatusCode::NOT_MODIFIED);
             for name in OF_NOT_MODIFIED {
@@ -101,6 +117,8 @@ impl Entry {
                 }
             }
             response
+        } else if let Some(form) = form {
+            form.answer(self.status)
         } else {
             let mut response = Response::new(self.status).with_body(self.body.clone());
             *response.headers_mut() = self.headers.clone();
@@ -111,6 +129,14 @@ impl Entry {
         }
         response
     }
+}
+
+/// Bytes that headers take, about.
+pub(super) fn num_header_bytes(headers: &HeaderMap) -> usize {
+    let of_header = |(name, value): (&HeaderName, &HeaderValue)| {
+        name.as_str().len() + value.len() + HEADER_OVERHEAD_BYTES
+    };
+    headers.iter().map(of_header).sum()
 }
 
 /// A strong tag: equal bytes, equal tag.

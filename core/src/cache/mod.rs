@@ -4,6 +4,7 @@
 //! stampede on one key makes one response; memory stays below its limits. A
 //! request that the cache has nothing to do with costs what it cost before.
 
+mod coded;
 mod control;
 mod entry;
 mod store;
@@ -21,6 +22,7 @@ use http_body::Body as _;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
+use self::coded::Wish;
 use self::control::{RequestControl, is_shareable, lifetime};
 use self::entry::{Conditions, Entry};
 use self::store::{Found, Lead, Outcome, Store};
@@ -75,6 +77,8 @@ pub struct CacheCounts {
     pub collapsed: u64,
     /// Requests that the cache was not used for.
     pub passes: u64,
+    /// Bodies that were compressed to be kept beside their entry.
+    pub compressed: u64,
     /// Entries that made room.
     pub evictions: u64,
     /// Entries now.
@@ -207,9 +211,10 @@ impl<H: Handler> Handler for Cached<H> {
         };
         let key = route.key(&request);
         let now = Instant::now();
+        let wish = Wish::of(&request);
         if request.method() == Method::HEAD || control.only_if_cached {
             return match route.store.peek(&key, control, now) {
-                Some(entry) => Some(from_store(&entry, &request, now)),
+                Some(entry) => Some(route.stored(&key, &entry, &request, wish, now)),
                 None if control.only_if_cached => {
                     let problem = Problem::new(StatusCode::GATEWAY_TIMEOUT);
                     Some(problem.with_detail("nothing is cached").into_response())
@@ -218,16 +223,16 @@ impl<H: Handler> Handler for Cached<H> {
             };
         }
         match route.store.look_up(&key, control, now) {
-            Found::Fresh(entry) => Some(from_store(&entry, &request, now)),
+            Found::Fresh(entry) => Some(route.stored(&key, &entry, &request, wish, now)),
             Found::Stale(entry, lead) => {
-                let response = from_store(&entry, &request, now);
+                let response = route.stored(&key, &entry, &request, wish, now);
                 if let Some(lead) = lead {
                     self.revalidate(request, lead);
                 }
                 Some(response)
             }
             Found::Pass => route.handler.call(request, slot),
-            Found::Nothing(lead) => self.0.make(request, lead, slot),
+            Found::Nothing(lead) => self.0.make(request, lead, wish, slot),
             Found::Soon(flight) => {
                 slot.set(follow(Arc::clone(&self.0), request, key, control, flight));
                 None
@@ -244,7 +249,8 @@ impl<H: Handler> Cached<H> {
         };
         let route = Arc::clone(&self.0);
         drop(runtime.spawn(async move {
-            let made = route.make_later(request, lead);
+            let wish = Wish::of(&request);
+            let made = route.make_later(request, lead, wish);
             // Nobody waits for it: what counts is in the store.
             drop(tokio::time::timeout(REVALIDATION_TIMEOUT, made).await);
         }));
@@ -286,6 +292,7 @@ impl<H: Handler> CachedRoute<H> {
         self: &Arc<Self>,
         mut request: Request,
         lead: Lead,
+        wish: Wish,
         slot: &mut FutureSlot,
     ) -> Option<Response> {
         let conditions = Conditions::take(request.headers_mut());
@@ -294,7 +301,7 @@ impl<H: Handler> CachedRoute<H> {
             Some(response) if response.body().as_full().is_some() => {
                 let (response, body) = take_body(response);
                 let bytes = body.as_full().cloned().unwrap_or_default();
-                Some(self.settle(response, bytes, lead, &conditions))
+                Some(self.settle(response, bytes, lead, &conditions, wish))
             }
             at_once => {
                 let route = Arc::clone(self);
@@ -303,23 +310,29 @@ impl<H: Handler> CachedRoute<H> {
                         Some(response) => response,
                         None => poll_fn(|cx| work.poll(cx)).await,
                     };
-                    route.collect(response, lead, &conditions).await
+                    route.collect(response, lead, &conditions, wish).await
                 });
                 None
             }
         }
     }
 
-    async fn make_later(self: Arc<Self>, request: Request, lead: Lead) -> Response {
+    async fn make_later(self: Arc<Self>, request: Request, lead: Lead, wish: Wish) -> Response {
         let mut slot = FutureSlot::new();
-        match self.make(request, lead, &mut slot) {
+        match self.make(request, lead, wish, &mut slot) {
             Some(response) => response,
             None => poll_fn(|cx| slot.poll(cx)).await,
         }
     }
 
     /// Reads the body, if it is one that can be kept.
-    async fn collect(&self, response: Response, lead: Lead, conditions: &Conditions) -> Response {
+    async fn collect(
+        &self,
+        response: Response,
+        lead: Lead,
+        conditions: &Conditions,
+        wish: Wish,
+    ) -> Response {
         let size = response.body().size_hint().exact();
         if size.is_none_or(|size| size > lead.max_entry_bytes() as u64) {
             lead.pass(Instant::now());
@@ -327,7 +340,7 @@ impl<H: Handler> CachedRoute<H> {
         }
         let (response, body) = take_body(response);
         match body.bytes().await {
-            Ok(bytes) => self.settle(response, bytes, lead, conditions),
+            Ok(bytes) => self.settle(response, bytes, lead, conditions, wish),
             Err(error) => error.into_response(),
         }
     }
@@ -339,6 +352,7 @@ impl<H: Handler> CachedRoute<H> {
         body: Bytes,
         lead: Lead,
         conditions: &Conditions,
+        wish: Wish,
     ) -> Response {
         let now = Instant::now();
         let status = response.status();
@@ -358,12 +372,32 @@ impl<H: Handler> CachedRoute<H> {
         });
         let entry = Entry::new(status, headers, body, keep, self.policy.etag, now);
         let entry = Arc::new(entry);
-        if life.is_some() {
-            lead.store(&entry);
-        } else {
+        let answer = entry.answer(conditions, None);
+        if life.is_none() {
             lead.share(&entry);
+            return answer;
         }
-        entry.answer(conditions, None)
+        let key = KeyBuffer::from_slice(lead.key());
+        lead.store(&entry);
+        wish.grant(&self.store, &key, &entry, answer)
+    }
+
+    fn stored(
+        &self,
+        key: &[u8],
+        entry: &Arc<Entry>,
+        request: &Request,
+        wish: Wish,
+        now: Instant,
+    ) -> Response {
+        let (conditions, age) = (Conditions::of(request.headers()), Some(entry.age(now)));
+        match wish.form_of(entry) {
+            Some(form) => entry.answer_in(Some(form), &conditions, age),
+            None => {
+                let answer = entry.answer(&conditions, age);
+                wish.grant(&self.store, key, entry, answer)
+            }
+        }
     }
 }
 
@@ -375,22 +409,25 @@ async fn follow<H: Handler>(
     control: RequestControl,
     mut flight: watch::Receiver<Outcome>,
 ) -> Response {
+    let wish = Wish::of(&request);
     loop {
         let outcome = flight
             .wait_for(|outcome| !matches!(outcome, Outcome::Pending))
             .await
             .map(|outcome| outcome.clone());
         match outcome {
-            Ok(Outcome::Made(entry)) => return from_store(&entry, &request, Instant::now()),
+            Ok(Outcome::Made(entry)) => {
+                return route.stored(&key, &entry, &request, wish, Instant::now());
+            }
             Ok(Outcome::Private | Outcome::Pending) => break,
             // The maker is gone: whoever comes first is the next.
             Err(_) => match route.store.look_up(&key, control, Instant::now()) {
                 Found::Soon(next) => flight = next,
                 Found::Nothing(lead) | Found::Stale(_, Some(lead)) => {
-                    return route.make_later(request, lead).await;
+                    return route.make_later(request, lead, wish).await;
                 }
                 Found::Fresh(entry) | Found::Stale(entry, None) => {
-                    return from_store(&entry, &request, Instant::now());
+                    return route.stored(&key, &entry, &request, wish, Instant::now());
                 }
                 Found::Pass => break,
             },
@@ -401,10 +438,6 @@ async fn follow<H: Handler>(
         Some(response) => response,
         None => poll_fn(|cx| slot.poll(cx)).await,
     }
-}
-
-fn from_store(entry: &Entry, request: &Request, now: Instant) -> Response {
-    entry.answer(&Conditions::of(request.headers()), Some(entry.age(now)))
 }
 
 fn take_body(response: Response) -> (Response, Body) {

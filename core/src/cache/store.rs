@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use tokio::sync::watch;
 
+use super::coded::Form;
 use super::control::RequestControl;
 use super::entry::Entry;
 use super::{CacheCounts, CacheLimits};
+use crate::compression::Coding;
 
 /// How long a key whose response could not be stored is not waited for: until
 /// then every request makes its own, as without a cache.
@@ -157,6 +159,26 @@ impl Store {
         found
     }
 
+    /// Keeps a compressed form of an entry, if that is still what is stored.
+    pub(super) fn keep_form(&self, key: &[u8], entry: &Arc<Entry>, coding: Coding, form: Form) {
+        let mut state = self.state();
+        let Some(slot) = state.slots.peek(key) else {
+            return;
+        };
+        let size = form.num_bytes();
+        let is_stored = matches!(slot, Slot::Entry(stored) if Arc::ptr_eq(stored, entry));
+        // One that has no room for itself must not push out its own entry.
+        let has_room = slot.num_bytes(key) + size <= self.limits.max_bytes;
+        // Under the lock, so that the sum counts it exactly while it is there.
+        if is_stored && has_room && entry.forms().keep(coding, form) {
+            state.num_bytes += size;
+            state.counts.compressed += 1;
+            // Most recently used, so that it is the last to go.
+            state.slots.promote(key);
+            state.make_room(&self.limits);
+        }
+    }
+
     /// Counts a request that the cache was not used for.
     pub(super) fn count_bypass(&self) {
         self.state().counts.passes += 1;
@@ -205,6 +227,10 @@ impl State {
         }
         self.num_bytes += size;
         self.slots.put(key, slot);
+        self.make_room(limits);
+    }
+
+    fn make_room(&mut self, limits: &CacheLimits) {
         while self.slots.len() > limits.max_entries || self.num_bytes > limits.max_bytes {
             let Some((key, slot)) = self.slots.pop_lru() else {
                 break;
@@ -235,6 +261,11 @@ impl Lead {
     /// Most body bytes that are worth keeping.
     pub(super) fn max_entry_bytes(&self) -> usize {
         self.store.limits.max_entry_bytes
+    }
+
+    /// The key whose response it makes.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
     }
 
     /// Stores the response and gives it to all who wait.

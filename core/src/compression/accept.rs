@@ -23,6 +23,11 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
+    /// The coding it likes best of ours; `None` to leave the body as it is.
+    pub(crate) const fn coding(self) -> Option<Coding> {
+        self.coding
+    }
+
     /// Reads all `Accept-Encoding` lines of a request.
     ///
     /// Equal weights are settled by the order of [`Coding::ALL`]. A body

@@ -25,8 +25,8 @@ use self::media_type::MediaType;
 use self::stream::CompressedBody;
 use crate::body::Body;
 use crate::error::Error;
-use crate::metrics::count_on_lane;
 use crate::response::Response;
+use crate::server::count_on_lane;
 use crate::vary;
 
 /// Bodies below this size stay as they are: with its head such an answer fits

@@ -40,11 +40,11 @@ use self::representation::{Representation, Resource, content_type};
 use self::respond::respond;
 use crate::error::Error;
 use crate::handler::{FutureSlot, Handler};
-use crate::metrics::count_on_lane;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::Router;
+use crate::server::count_on_lane;
 
 pub use self::cache::FileCache;
 pub use self::open::Symlinks;

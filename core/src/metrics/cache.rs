@@ -16,6 +16,11 @@ pub(super) fn render(text: &mut Exposition, counts: &CacheCounts) {
         text.sample(name, &[("result", result)], count);
     }
     text.counter(
+        "justapi_cache_compressed_total",
+        "Bodies that were compressed to be kept.",
+        counts.compressed,
+    );
+    text.counter(
         "justapi_cache_evictions_total",
         "Cached responses that made room.",
         counts.evictions,

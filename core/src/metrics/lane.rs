@@ -4,8 +4,6 @@
 //! count exactly; another thread reads a value that was true a moment ago.
 //! Lanes share no cache line.
 
-use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -109,6 +107,7 @@ pub(crate) struct LaneMetrics {
     sendfiles: Counter,
     file_cache_hits: Counter,
     file_cache_misses: Counter,
+    open_websockets: Counter,
     compressed: [Counter; Coding::ALL.len()],
     sse_events: Counter,
     websocket_received: Counter,
@@ -133,6 +132,7 @@ impl LaneMetrics {
             sendfiles: Counter::default(),
             file_cache_hits: Counter::default(),
             file_cache_misses: Counter::default(),
+            open_websockets: Counter::default(),
             compressed: Default::default(),
             sse_events: Counter::default(),
             websocket_received: Counter::default(),
@@ -227,6 +227,16 @@ impl LaneMetrics {
         counter.add(1);
     }
 
+    /// A WebSocket was opened.
+    pub(crate) fn websocket_opened(&self) {
+        self.open_websockets.add(1);
+    }
+
+    /// An open WebSocket has ended.
+    pub(crate) fn websocket_closed(&self) {
+        self.open_websockets.subtract(1);
+    }
+
     /// An answer got a content coding.
     pub(crate) fn response_compressed(&self, coding: Coding) {
         self.compressed[coding as usize].add(1);
@@ -268,6 +278,10 @@ impl LaneMetrics {
 
     pub(super) fn num_open_connections(&self) -> u64 {
         self.open_connections.get()
+    }
+
+    pub(super) fn num_open_websockets(&self) -> u64 {
+        self.open_websockets.get()
     }
 
     pub(super) fn num_connections(&self, protocol: Protocol) -> u64 {
@@ -321,21 +335,6 @@ impl LaneMetrics {
             self.websocket_received.get()
         }
     }
-}
-
-thread_local! {
-    /// The counters that this thread may change.
-    static CURRENT: RefCell<Option<Arc<LaneMetrics>>> = const { RefCell::new(None) };
-}
-
-/// Makes this thread the writer of `metrics`.
-pub(crate) fn enter_lane(metrics: &Arc<LaneMetrics>) {
-    CURRENT.set(Some(Arc::clone(metrics)));
-}
-
-/// Counts where only the thread says which lane it is; nothing off a lane.
-pub(crate) fn count_on_lane(count: impl FnOnce(&LaneMetrics)) {
-    CURRENT.with_borrow(|metrics| metrics.as_deref().map_or((), count));
 }
 
 /// Where the counters of one route are.

@@ -23,7 +23,7 @@ use crate::cache::ResponseCache;
 use crate::compression::Coding;
 use crate::limits::Reject;
 
-pub(crate) use self::lane::{LaneMetrics, Protocol, count_on_lane, enter_lane};
+pub(crate) use self::lane::{LaneMetrics, Protocol};
 
 /// Route label of requests that matched none.
 const UNMATCHED: &str = "unmatched";
@@ -193,6 +193,11 @@ impl Metrics {
             "justapi_connections",
             "Open connections.",
             self.sum(LaneMetrics::num_open_connections),
+        );
+        text.gauge(
+            "justapi_websockets",
+            "Open WebSockets, those through a proxy included.",
+            self.sum(LaneMetrics::num_open_websockets),
         );
         let name = "justapi_connections_total";
         text.family(

@@ -236,9 +236,8 @@ fn files_are_counted_by_the_way_they_take() {
         let lane = metrics.lane(index);
         lane.file_response();
         lane.sendfile_completed();
-        enter_lane(&lane);
         for is_hit in [true, true, false] {
-            count_on_lane(|lane| lane.file_looked_up(is_hit));
+            lane.file_looked_up(is_hit);
         }
     }
     let parsed = parse(&metrics.render());

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::OpenApi;
 use super::rebase::{has_local_references, rebase};
-use crate::router::{Route, Router};
-use crate::validation::{Contract, Schema, parameters};
+use crate::router::{Route, RouteOptions, Router};
+use crate::validation::{Schema, parameters};
 
 /// Methods of a route for every method that the document shows.
 const SHOWN_FOR_ANY: [Method; 5] = [
@@ -36,23 +36,48 @@ const KNOWN: [Method; 8] = [
     Method::TRACE,
 ];
 
-pub(super) fn build(api: &OpenApi, router: &Router) -> Value {
+/// What the document says about a route, so that it can be made later.
+pub(super) struct Described {
+    method: Option<Method>,
+    pattern: String,
+    options: RouteOptions,
+    body: Option<Schema>,
+    query: Option<Schema>,
+    answer: Option<Schema>,
+}
+
+impl Described {
+    /// Every route of `router` that is not hidden.
+    pub(super) fn all(router: &Router) -> Vec<Self> {
+        let routes = router.table().iter();
+        let shown = routes.filter(|route| !route.options().is_hidden);
+        shown.map(Self::of).collect()
+    }
+
+    fn of(route: &Route) -> Self {
+        let contract = route.contract();
+        Self {
+            method: route.method().cloned(),
+            pattern: route.pattern().to_owned(),
+            options: *route.options(),
+            body: contract.body().cloned(),
+            query: contract.query().cloned(),
+            answer: contract.answer().cloned(),
+        }
+    }
+}
+
+pub(super) fn build(api: &OpenApi, routes: &[Described]) -> Value {
     let mut builder = Builder::default();
-    let shown = || {
-        router
-            .table()
-            .iter()
-            .filter(|route| !route.options().is_hidden)
-    };
     // A route for one method wins over a route for every method.
-    for route in shown() {
-        match route.method() {
+    for route in routes {
+        match &route.method {
             Some(method) if KNOWN.contains(method) => builder.add(route, method),
             Some(method) => builder.omit(method.as_str(), route),
             None => {}
         }
     }
-    for route in shown().filter(|route| route.method().is_none()) {
+    for route in routes.iter().filter(|route| route.method.is_none()) {
         for method in &SHOWN_FOR_ANY {
             builder.add(route, method);
         }
@@ -72,8 +97,8 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, route: &Route, method: &Method) {
-        let own = Template::new(route.pattern());
+    fn add(&mut self, route: &Described, method: &Method) {
+        let own = Template::new(&route.pattern);
         let key = own.nameless();
         let known = self.templates.iter().find(|(known, _)| *known == key);
         let template = match known {
@@ -86,7 +111,7 @@ impl Builder {
         let member = method.as_str().to_ascii_lowercase();
         let item = self.paths.get(&template.text);
         if item.is_some_and(|item| item.get(&member).is_some()) {
-            if route.method().is_some() {
+            if route.method.is_some() {
                 self.omit(method.as_str(), route);
             }
             return;
@@ -96,23 +121,22 @@ impl Builder {
         item[member] = operation;
     }
 
-    fn omit(&mut self, method: &str, route: &Route) {
-        self.omitted.push(format!("{method} {}", route.pattern()));
+    fn omit(&mut self, method: &str, route: &Described) {
+        self.omitted.push(format!("{method} {}", route.pattern));
     }
 
     fn operation(
         &mut self,
-        route: &Route,
+        route: &Described,
         method: &Method,
         template: &Template,
         own: &Template,
     ) -> Value {
-        let options = route.options();
-        let contract = route.contract();
+        let options = &route.options;
         let id = self.operation_id(options.operation_id, method, &template.text);
         let mut operation = json!({
             "operationId": id,
-            "responses": self.responses(&contract, &id, method, !own.parameters.is_empty()),
+            "responses": self.responses(route, &id, method, !own.parameters.is_empty()),
         });
         if let Some(summary) = options.summary {
             operation["summary"] = json!(summary);
@@ -129,13 +153,13 @@ impl Builder {
             }
         }
         let mut listed = path_parameters(template, own);
-        if let Some(schema) = contract.query() {
+        if let Some(schema) = &route.query {
             listed.extend(self.query_parameters(schema, &id));
         }
         if !listed.is_empty() {
             operation["parameters"] = Value::Array(listed);
         }
-        if let Some(body) = self.request_body(&contract, &id, method) {
+        if let Some(body) = self.request_body(route, &id, method) {
             operation["requestBody"] = body;
         }
         operation
@@ -157,13 +181,8 @@ impl Builder {
         id
     }
 
-    fn request_body(
-        &mut self,
-        contract: &Contract<'_>,
-        id: &str,
-        method: &Method,
-    ) -> Option<Value> {
-        if let Some(schema) = contract.body() {
+    fn request_body(&mut self, route: &Described, id: &str, method: &Method) -> Option<Value> {
+        if let Some(schema) = &route.body {
             let reference = self.component(schema, &format!("{id}_body"));
             return Some(json!({
                 "required": true,
@@ -201,13 +220,13 @@ impl Builder {
 
     fn responses(
         &mut self,
-        contract: &Contract<'_>,
+        route: &Described,
         id: &str,
         method: &Method,
         has_parameters: bool,
     ) -> Value {
         let mut success = json!({"description": "Success"});
-        if let Some(schema) = contract.answer() {
+        if let Some(schema) = &route.answer {
             let reference = self.component(schema, &format!("{id}_answer"));
             success["content"] = json!({"application/json": {"schema": reference}});
         }
@@ -220,14 +239,13 @@ impl Builder {
         if has_parameters {
             responses["404"] = problem("NotFound");
         }
-        if contract.body().is_some() || [Method::POST, Method::PUT, Method::PATCH].contains(method)
-        {
+        if route.body.is_some() || [Method::POST, Method::PUT, Method::PATCH].contains(method) {
             responses["413"] = problem("PayloadTooLarge");
         }
-        if contract.body().is_some() {
+        if route.body.is_some() {
             responses["415"] = problem("UnsupportedMediaType");
         }
-        if contract.body().is_some() || contract.query().is_some() {
+        if route.body.is_some() || route.query.is_some() {
             responses["422"] = problem("Invalid");
         }
         responses

@@ -1,7 +1,7 @@
 //! A description of the API from its route table, and a page that shows it.
 //!
-//! Guarantees: the document is OpenAPI 3.1 and is made once, from the routes
-//! themselves; the page loads nothing from anywhere else and runs under a
+//! Guarantees: the document is OpenAPI 3.1 and is made once, of the routes
+//! themselves, when somebody first asks for it; the page loads nothing from anywhere else and runs under a
 //! strict Content-Security-Policy.
 
 mod asset;
@@ -10,10 +10,13 @@ mod rebase;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
 use http::Method;
 use serde_json::Value;
 
 use self::asset::Asset;
+use self::document::Described;
 use crate::error::Error;
 use crate::handler::inline;
 use crate::request::Request;
@@ -73,7 +76,7 @@ impl OpenApi {
 
     /// The description of `router`, without the routes that are hidden.
     pub fn document(&self, router: &Router) -> Value {
-        document::build(self, router)
+        document::build(self, &Described::all(router))
     }
 
     /// Adds [`OPENAPI_PATH`] and [`DOCS_PATH`] for the routes that are there.
@@ -81,16 +84,22 @@ impl OpenApi {
     /// # Errors
     /// [`Error::RouteConflict`] when one of the paths is taken.
     pub fn mount(&self, router: Router) -> Result<Router, Error> {
-        let document = self.document(&router).to_string();
+        let (api, routes) = (self.clone(), Described::all(&router));
+        let document = OnceLock::new();
+        let describe = inline(move |request: Request| {
+            // Made for the first who asks: a start need not wait for it.
+            let make = || Asset::json(document::build(&api, &routes).to_string());
+            document.get_or_init(make).answer(&request)
+        });
         let style = include_bytes!("docs/page.css");
         let script = include_bytes!("docs/page.js");
         let assets = [
-            (OPENAPI_PATH, Asset::json(document)),
             (DOCS_PATH, Asset::page(include_bytes!("docs/page.html"))),
             ("/docs/page.css", Asset::text("text/css", style)),
             ("/docs/page.js", Asset::text("text/javascript", script)),
         ];
         let hidden = RouteOptions::new().hidden();
+        let router = router.route_with(Method::GET, OPENAPI_PATH, hidden, describe)?;
         assets
             .into_iter()
             .try_fold(router, |router, (path, asset)| {

@@ -1,5 +1,6 @@
 //! A reverse proxy as a route: requests go on to an upstream server, and its
-//! responses come back, both as streams (RFC 9110 §7.6, RFC 9112).
+//! responses come back, both as streams (RFC 9110 §7.6, RFC 9112); a WebSocket
+//! passes too.
 //!
 //! Guarantees: every way an upstream can fail has an answer (502, 503, 504) or
 //! breaks the message off; a request is repeated only when it is idempotent
@@ -8,11 +9,15 @@
 mod body;
 mod forward;
 mod pool;
+mod secure;
 mod target;
+mod tunnel;
+mod websocket;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,11 +29,14 @@ use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
+use tokio_rustls::TlsConnector;
 
 use self::body::{HeadBody, Progress, RequestBody, ResponseBody};
 use self::forward::{Client, add_via, remove_hop_by_hop, request_headers};
 use self::pool::{ConnectError, Connection};
 use self::target::{Upstream, num_segments};
+use self::tunnel::Patience;
+use self::websocket::Upgrade;
 use crate::body::Body;
 use crate::error::{BodyError, Error};
 use crate::handler::{FutureSlot, Handler};
@@ -43,6 +51,11 @@ pub const PROXY_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const PROXY_HEAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// Wait for the next bytes of an upstream's response body.
 pub const PROXY_BODY_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time without a byte in either direction of a WebSocket; usual elsewhere.
+pub const PROXY_TUNNEL_TIMEOUT: Duration = Duration::from_hours(1);
+/// Time for the other side of a WebSocket once one has ended, and for both once
+/// they have been told to.
+const TUNNEL_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open connections of a lane to one upstream.
 pub const MAX_PROXY_CONNECTIONS: usize = 512;
 
@@ -52,7 +65,10 @@ const CONNECTIONS_KEY: &str = "server.proxy_connections";
 /// An upstream that routes can be given to.
 ///
 /// Its host is resolved once, when the proxy is made. The upstream is spoken
-/// to in HTTP/1.1 without TLS.
+/// to in HTTP/1.1, inside of TLS where its URL begins with `https://`.
+///
+/// A WebSocket passes, of clients that speak HTTP/1.1 or HTTP/2; any other
+/// upgrade does not.
 #[derive(Debug, Clone)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
@@ -64,9 +80,11 @@ struct Settings {
     connect_timeout: Duration,
     head_timeout: Duration,
     body_timeout: Duration,
+    tunnel_timeout: Duration,
     max_connections: usize,
     is_tls: bool,
     trusted: Vec<IpAddr>,
+    authorities: Option<PathBuf>,
 }
 
 impl Proxy {
@@ -81,9 +99,11 @@ impl Proxy {
                 connect_timeout: PROXY_CONNECT_TIMEOUT,
                 head_timeout: PROXY_HEAD_TIMEOUT,
                 body_timeout: PROXY_BODY_TIMEOUT,
+                tunnel_timeout: PROXY_TUNNEL_TIMEOUT,
                 max_connections: MAX_PROXY_CONNECTIONS,
                 is_tls: false,
                 trusted: Vec::new(),
+                authorities: None,
             },
         })
     }
@@ -95,6 +115,21 @@ impl Proxy {
         self.settings.connect_timeout = connect;
         self.settings.head_timeout = head;
         self.settings.body_timeout = body;
+        self
+    }
+
+    /// Replaces [`PROXY_TUNNEL_TIMEOUT`].
+    #[must_use]
+    pub const fn tunnel_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.tunnel_timeout = timeout;
+        self
+    }
+
+    /// Believes certificates of an `https://` upstream that the authorities of
+    /// this PEM file have signed, instead of those of the system.
+    #[must_use]
+    pub fn authorities(mut self, file: impl Into<PathBuf>) -> Self {
+        self.settings.authorities = Some(file.into());
         self
     }
 
@@ -126,7 +161,9 @@ impl Proxy {
     /// parameters. The server's body limit holds.
     ///
     /// # Errors
-    /// When a route is there already or `route` is no pattern.
+    /// When a route is there already or `route` is no pattern, and
+    /// [`Error::TlsFile`] or [`Error::Config`] for authorities that cannot be
+    /// used.
     pub fn mount(self, router: Router, route: &str) -> Result<Router, Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if route.contains(['{', '}']) {
@@ -135,7 +172,11 @@ impl Proxy {
                 reason: "the route of a proxy has no parameters",
             });
         }
+        let authorities = self.settings.authorities.as_deref();
+        let is_secure = self.upstream.tls_name.is_some();
+        let tls = is_secure.then(|| secure::connector(authorities));
         let handler = ProxyHandler(Arc::new(ProxyRoute {
+            tls: tls.transpose()?,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             num_segments: num_segments(route),
             upstream: self.upstream,
@@ -160,6 +201,7 @@ struct ProxyRoute {
     number: u32,
     num_segments: usize,
     upstream: Arc<Upstream>,
+    tls: Option<TlsConnector>,
     settings: Settings,
 }
 
@@ -213,6 +255,10 @@ impl Failure {
                 StatusCode::BAD_GATEWAY,
                 "the upstream server cannot be reached",
             ),
+            Self::Connect(ConnectError::Insecure, _) => (
+                StatusCode::BAD_GATEWAY,
+                "the upstream server cannot be reached securely",
+            ),
             Self::Connect(ConnectError::TimedOut, _) => (
                 StatusCode::GATEWAY_TIMEOUT,
                 "the upstream server cannot be reached in time",
@@ -239,6 +285,7 @@ impl ProxyRoute {
             .target(self.num_segments, request.path(), request.query())
             .map_err(Failure::Path)?;
         let method = request.method().clone();
+        let upgrade = Upgrade::of(&mut request);
         let client = Client {
             peer: *request.peer(),
             version: request.version(),
@@ -250,6 +297,9 @@ impl ProxyRoute {
         *outgoing.uri_mut() = target;
         *outgoing.version_mut() = Version::HTTP_11;
         *outgoing.headers_mut() = request_headers(&mut request, &self.upstream.host, &client);
+        if upgrade.is_some() {
+            Upgrade::ask(outgoing.headers_mut());
+        }
         let body = request.into_body();
         let progress = (!body.is_end_stream()).then(|| Arc::new(Progress::new()));
         let reused = Connection::take(self.number).await;
@@ -269,6 +319,16 @@ impl ProxyRoute {
                 .exchange(&mut connection, outgoing, progress.as_deref())
                 .await
             {
+                Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    let patience = Patience {
+                        idle: self.settings.tunnel_timeout,
+                        close: TUNNEL_CLOSE_TIMEOUT,
+                    };
+                    let switched =
+                        upgrade.and_then(|upgrade| upgrade.answer(response, connection, patience));
+                    // One that nobody asked for, or to another handshake.
+                    return switched.ok_or(Failure::Broken);
+                }
                 Ok(response) => return self.answer(&method, response, connection),
                 Err((failure, unsent)) => {
                     let is_stale = connection.is_reused && connection.num_received() == before;
@@ -288,6 +348,7 @@ impl ProxyRoute {
         Connection::open(
             self.number,
             &self.upstream,
+            self.tls.as_ref(),
             limit,
             self.settings.connect_timeout,
         )
@@ -343,7 +404,6 @@ impl ProxyRoute {
     ) -> Result<Response, Failure> {
         let (mut head, incoming) = response.into_parts();
         if head.status.is_informational() {
-            // 101 to a request that asked for no upgrade.
             return Err(Failure::Broken);
         }
         remove_hop_by_hop(&mut head.headers);

@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::body::RequestBody;
 use super::target::Upstream;
@@ -41,6 +42,8 @@ pub(super) enum ConnectError {
     Full,
     /// No address took the connection.
     Refused,
+    /// No TLS with it, or its certificate is not believed.
+    Insecure,
     /// No answer in time.
     TimedOut,
 }
@@ -65,6 +68,8 @@ pub(super) struct Connection {
     driver: AbortHandle,
     num_received: Arc<AtomicU64>,
     idle_since: Instant,
+    /// Held by the driver too: whichever ends last gives it back.
+    _permit: Arc<Permit>,
 }
 
 impl fmt::Debug for Connection {
@@ -96,15 +101,30 @@ impl Connection {
     pub(super) async fn open(
         proxy: u32,
         upstream: &Upstream,
+        tls: Option<&TlsConnector>,
         max_connections: usize,
         limit: Duration,
     ) -> Result<Self, ConnectError> {
         let permit = Permit::take(proxy, max_connections).ok_or(ConnectError::Full)?;
-        let stream = match timeout(limit, connect(upstream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(_)) => return Err(ConnectError::Refused),
-            Err(_) => return Err(ConnectError::TimedOut),
-        };
+        let opened = timeout(limit, async {
+            let stream = connect(upstream).await.map_err(|_| ConnectError::Refused)?;
+            let (Some(tls), Some(name)) = (tls, &upstream.tls_name) else {
+                return Self::start(proxy, stream, permit).await;
+            };
+            let stream = tls
+                .connect(name.clone(), stream)
+                .await
+                .map_err(|_| ConnectError::Insecure)?;
+            Self::start(proxy, stream, permit).await
+        });
+        opened.await.unwrap_or(Err(ConnectError::TimedOut))
+    }
+
+    /// Begins to speak HTTP/1.1 on a byte stream.
+    async fn start<S>(proxy: u32, stream: S, permit: Permit) -> Result<Self, ConnectError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let num_received = Arc::new(AtomicU64::new(0));
         let counted = Counted {
             stream,
@@ -116,10 +136,12 @@ impl Connection {
             .handshake(TokioIo::new(counted))
             .await
             .map_err(|_| ConnectError::Refused)?;
+        let permit = Arc::new(permit);
+        let driven = Arc::clone(&permit);
         let driver = tokio::spawn(async move {
             // Its failure reaches the exchange that is under way.
-            drop(driver.await);
-            drop(permit);
+            drop(driver.with_upgrades().await);
+            drop(driven);
         });
         Ok(Self {
             sender,
@@ -128,6 +150,7 @@ impl Connection {
             driver: driver.abort_handle(),
             num_received,
             idle_since: Instant::now(),
+            _permit: permit,
         })
     }
 
@@ -176,6 +199,7 @@ async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
 }
 
 /// The right to one open connection.
+#[derive(Debug)]
 struct Permit(Arc<AtomicUsize>);
 
 impl Permit {
@@ -197,13 +221,13 @@ impl Drop for Permit {
     }
 }
 
-/// A socket that counts what it receives.
-struct Counted {
-    stream: TcpStream,
+/// A stream that counts what it receives.
+struct Counted<S> {
+    stream: S,
     num_received: Arc<AtomicU64>,
 }
 
-impl AsyncRead for Counted {
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -217,7 +241,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -10,6 +10,7 @@ use http::Uri;
 use http::header::HeaderValue;
 use http::uri::{PathAndQuery, Scheme};
 use percent_encoding::percent_decode_str;
+use rustls_pki_types::ServerName;
 
 use crate::error::Error;
 
@@ -22,6 +23,8 @@ pub(super) struct Upstream {
     pub(super) host: HeaderValue,
     /// What the host resolved to.
     pub(super) addresses: Vec<SocketAddr>,
+    /// Name that its certificate has to have, where it is reached by TLS.
+    pub(super) tls_name: Option<ServerName<'static>>,
     /// Path of the URL without a slash at its end.
     base: String,
 }
@@ -33,11 +36,15 @@ impl Upstream {
         let uri: Uri = url
             .parse()
             .map_err(|error| invalid(format!("{url:?} is not a URL: {error}")))?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(invalid(format!(
-                "{url:?}: an upstream's URL begins with http://"
-            )));
-        }
+        let (is_tls, port) = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => (false, 80),
+            Some(scheme) if *scheme == Scheme::HTTPS => (true, 443),
+            _ => {
+                return Err(invalid(format!(
+                    "{url:?}: an upstream's URL begins with http:// or https://"
+                )));
+            }
+        };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') || uri.query().is_some() {
             return Err(invalid(format!(
@@ -49,14 +56,19 @@ impl Upstream {
             .strip_prefix('[')
             .and_then(|name| name.strip_suffix(']'))
             .unwrap_or(name);
-        let addresses: Vec<SocketAddr> = (bare, uri.port_u16().unwrap_or(80))
+        let addresses: Vec<SocketAddr> = (bare, uri.port_u16().unwrap_or(port))
             .to_socket_addrs()
             .map_err(|error| invalid(format!("cannot find the address of {name}: {error}")))?
             .collect();
         if addresses.is_empty() {
             return Err(invalid(format!("the host {name} has no address")));
         }
+        let tls_name = is_tls.then(|| ServerName::try_from(bare.to_owned()));
+        let tls_name = tls_name
+            .transpose()
+            .map_err(|_| invalid(format!("no certificate can be for the host {name}")))?;
         Ok(Self {
+            tls_name,
             host: HeaderValue::from_str(authority)
                 .map_err(|_| invalid(format!("{url:?}: the host is not ASCII")))?,
             addresses,
@@ -181,7 +193,8 @@ mod tests {
     #[test]
     fn urls_are_checked() {
         for url in [
-            "https://127.0.0.1",
+            "ftp://127.0.0.1",
+            "https://127.0.0.1/?q",
             "127.0.0.1:80",
             "http://user@127.0.0.1/",
             "http://127.0.0.1/?q",
@@ -192,9 +205,16 @@ mod tests {
         }
         let upstream = Upstream::parse("http://[::1]:8080/x").expect("a URL");
         assert_eq!(upstream.host, "[::1]:8080");
+        assert_eq!(upstream.tls_name, None);
         assert_eq!(
             upstream.addresses,
             ["[::1]:8080".parse().expect("an address")]
         );
+        let upstream = Upstream::parse("https://127.0.0.1/x").expect("a URL");
+        assert_eq!(
+            upstream.addresses,
+            ["127.0.0.1:443".parse().expect("an address")]
+        );
+        assert!(matches!(upstream.tls_name, Some(ServerName::IpAddress(_))));
     }
 }

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
+/// Last second that the format can write: the end of the year 9999.
+const LAST_SECOND: Duration = Duration::from_secs(253_402_300_799);
+
 /// The line as it was last rendered.
 #[derive(Debug, Default)]
 pub(super) struct Date {
@@ -21,9 +24,10 @@ impl Date {
         if self.valid_until.get().is_none_or(|until| now >= until) {
             let time = SystemTime::now();
             line.clear();
-            let date = HttpDate::from(time);
-            write!(line, "date: {date}\r\n").expect("memory takes any line");
+            // A clock may be set to anything; a wrong date must not cost answers.
             let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let date = HttpDate::from(UNIX_EPOCH + since_epoch.min(LAST_SECOND));
+            write!(line, "date: {date}\r\n").expect("memory takes any line");
             let rest = 1_000_000_000 - since_epoch.subsec_nanos();
             let rest = Duration::from_nanos(rest.into());
             self.valid_until.set(Some(now + rest));

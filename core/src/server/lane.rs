@@ -32,7 +32,7 @@ use super::tls::{TlsBuffers, TlsStream};
 use super::{Observer, ServerEvent};
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
-use crate::metrics::{LaneMetrics, Metrics, enter_lane};
+use crate::metrics::{LaneMetrics, Metrics};
 use crate::middleware::{Builtins, Middleware};
 use crate::problem::Problem;
 use crate::request::Peer;
@@ -112,7 +112,6 @@ impl std::fmt::Debug for Lane {
 impl Lane {
     pub(super) fn new(app: Arc<App>, index: usize) -> Rc<Self> {
         let metrics = app.metrics.lane(index);
-        enter_lane(&metrics);
         Rc::new(Self {
             app,
             metrics,

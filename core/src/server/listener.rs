@@ -25,6 +25,9 @@ pub enum Listen {
     /// A TCP address; port 0 picks a free one.
     Tcp(SocketAddr),
     /// A Unix socket, created with these permission bits.
+    ///
+    /// The kernel has no reset here: to an HTTP/1.0 client, for which the end
+    /// of a stream is that of its connection, one that broke off looks whole.
     Unix {
         /// Path of the socket file.
         path: PathBuf,

@@ -6,18 +6,18 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::lane::App;
 use super::running::Phase;
+use crate::compression::Compression;
 use crate::limits::{Limits, Reject};
 use crate::metrics::LaneMetrics;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<Scope>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
 struct Scope {
@@ -37,7 +37,7 @@ pub(super) fn enter(app: &Arc<App>, index: usize, phase: watch::Receiver<Phase>)
         metrics: app.metrics.lane(index),
         phase,
     };
-    CURRENT.set(Some(Rc::new(scope)));
+    CURRENT.set(Some(scope));
     Entered(())
 }
 
@@ -47,24 +47,35 @@ impl Drop for Entered {
     }
 }
 
-fn current() -> Option<Rc<Scope>> {
-    CURRENT.with_borrow(Option::clone)
-}
-
 /// Reads the limits of the server that the calling thread belongs to; the
 /// defaults elsewhere.
 pub(crate) fn with_limits<T>(read: impl FnOnce(&Limits) -> T) -> T {
-    match current() {
+    CURRENT.with_borrow(|current| match current {
         Some(scope) => read(&scope.app.limits),
         None => read(&Limits::DEFAULT),
-    }
+    })
+}
+
+/// Reads how the calling thread's server compresses; `None` when it does not.
+pub(crate) fn with_compression<T>(read: impl FnOnce(&Compression) -> T) -> Option<T> {
+    CURRENT.with_borrow(|current| {
+        let compression = current.as_ref()?.app.builtins.compression.as_ref();
+        compression.map(read)
+    })
+}
+
+/// Counts where only the thread says which lane it is; nothing off a lane.
+pub(crate) fn count_on_lane(count: impl FnOnce(&LaneMetrics)) {
+    CURRENT.with_borrow(|current| {
+        if let Some(scope) = current {
+            count(&scope.metrics);
+        }
+    });
 }
 
 /// Counts a refusal, if the calling thread is a lane's.
 pub(crate) fn count_rejected(reject: Reject) {
-    if let Some(scope) = current() {
-        scope.metrics.rejected(reject);
-    }
+    count_on_lane(|metrics| metrics.rejected(reject));
 }
 
 /// Word of the drain: what runs until somebody ends it should end then.
@@ -81,7 +92,7 @@ impl Drain {
     /// comes. Handlers run on a lane; what they hand to another thread needs
     /// this from them.
     pub fn current() -> Self {
-        Self(current().map(|scope| scope.phase.clone()))
+        Self(CURRENT.with_borrow(|current| Some(current.as_ref()?.phase.clone())))
     }
 
     /// Whether the server has begun to drain.

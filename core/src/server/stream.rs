@@ -4,6 +4,7 @@
 //! since when it takes none.
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -27,6 +28,13 @@ const H2_CONTROL_BYTES: usize = 64;
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Makes closing drop what the peer has not taken, instead of keeping it.
     fn discard_unsent(&self);
+
+    /// Resolves when the peer has reset the connection, without reading.
+    ///
+    /// Never where it cannot be told. Costs a descriptor and some system calls.
+    fn reset(&self) -> ResetWatch {
+        Box::pin(std::future::pending())
+    }
 
     /// Whether [`Transport::poll_send_file`] can work.
     fn sends_files(&self) -> bool {
@@ -54,7 +62,24 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     }
 }
 
+/// A wait for a reset.
+pub(super) type ResetWatch = Pin<Box<dyn Future<Output = ()>>>;
+
 impl Transport for TcpStream {
+    fn reset(&self) -> ResetWatch {
+        // A second descriptor, because this one's readiness cannot tell: it is
+        // readable all along, with what nobody reads.
+        let own = self.as_fd().try_clone_to_owned();
+        let own = own.map(std::net::TcpStream::from).and_then(Self::from_std);
+        Box::pin(async move {
+            match own {
+                Ok(own) if own.ready(Interest::ERROR).await.is_ok() => {}
+                // Without a descriptor the next write tells.
+                _ => std::future::pending().await,
+            }
+        })
+    }
+
     fn discard_unsent(&self) {
         // Without it the kernel would go on sending in vain: not worth failing.
         drop(SockRef::from(self).set_linger(Some(Duration::ZERO)));

@@ -30,9 +30,9 @@ use super::event::EncodedEvent;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::limits::Reject;
-use crate::metrics::{LaneMetrics, count_on_lane};
+use crate::metrics::LaneMetrics;
 use crate::response::{IntoResponse, Response};
-use crate::server::{Drain, count_rejected, with_limits};
+use crate::server::{Drain, count_on_lane, count_rejected, with_limits};
 
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");

@@ -14,6 +14,7 @@ use super::deflate::{Agreement, InflateError, Inflater};
 use super::frame::{Header, HeaderReader, MAX_CONTROL_BYTES, Opcode, Violation, unmask};
 use super::limits::{FIRST_ALLOCATION_BYTES, WebSocketLimits};
 use super::message::{CloseCode, CloseFrame, Message};
+use crate::limits::Reject;
 
 /// What the peer has said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,8 +171,8 @@ impl Decoder {
             && !header.opcode.is_control()
         {
             if header.length > self.max_frame_bytes as u64 {
-                return Err(Violation::new(
-                    CloseCode::TOO_BIG,
+                return Err(Violation::too_big(
+                    Reject::WsFrame,
                     "the frame is larger than the server accepts",
                 ));
             }
@@ -229,8 +230,8 @@ impl Decoder {
     }
 }
 
-const TOO_LARGE: Violation = Violation::new(
-    CloseCode::TOO_BIG,
+const TOO_LARGE: Violation = Violation::too_big(
+    Reject::WsMessage,
     "the message is larger than the server accepts",
 );
 

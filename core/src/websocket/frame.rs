@@ -5,6 +5,7 @@
 //! shortest length encoding, and keeps the rules of control frames.
 
 use super::message::CloseCode;
+use crate::limits::Reject;
 
 /// Longest header: two bytes, a 64-bit length, a mask.
 const MAX_HEADER_BYTES: usize = 14;
@@ -21,11 +22,26 @@ const MASKED: u8 = 0x80;
 pub(super) struct Violation {
     pub(super) code: CloseCode,
     pub(super) reason: &'static str,
+    /// What it counts as.
+    pub(super) reject: Reject,
 }
 
 impl Violation {
     pub(super) const fn new(code: CloseCode, reason: &'static str) -> Self {
-        Self { code, reason }
+        Self {
+            code,
+            reason,
+            reject: Reject::WsProtocol,
+        }
+    }
+
+    /// A size beyond a limit.
+    pub(super) const fn too_big(reject: Reject, reason: &'static str) -> Self {
+        Self {
+            code: CloseCode::TOO_BIG,
+            reason,
+            reject,
+        }
     }
 
     pub(super) const fn protocol(reason: &'static str) -> Self {

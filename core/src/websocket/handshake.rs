@@ -185,7 +185,7 @@ fn check_upgrade(request: &Request) -> Result<(), Refusal> {
 }
 
 /// Whether a comma-separated list has `wanted`, in any case.
-fn has_option(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+pub(crate) fn has_option(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         let mut options = value.as_bytes().split(|byte| *byte == b',');
         options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
@@ -203,7 +203,7 @@ fn is_only_value(headers: &HeaderMap, name: &HeaderName, wanted: &[u8]) -> bool 
 }
 
 /// The answer to the client's key; `None` for a key that is none.
-fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn accept_key(headers: &HeaderMap) -> Option<HeaderValue> {
     let key = only_value(headers, &SEC_WEBSOCKET_KEY)?.as_bytes();
     let mut nonce = [0; 18];
     let length = STANDARD.decode_slice(key, &mut nonce).ok()?;

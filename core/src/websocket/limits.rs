@@ -2,17 +2,8 @@
 
 use std::time::Duration;
 
-/// Message after decompression, in bytes; uvicorn's and Autobahn's largest.
-pub(super) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Payload of one frame as sent, in bytes: a message may come in one frame.
-pub(super) const MAX_FRAME_BYTES: usize = MAX_MESSAGE_BYTES;
-/// Silence after which a ping asks whether the peer is there; below the 60 s
-/// after which proxies drop a quiet connection.
-pub(super) const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// Time that a pinged peer has to send anything at all; uvicorn's.
-pub(super) const PONG_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time without progress of a write that the peer does not take; as HTTP's.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::limits::Limits;
+
 /// Time for the peer's half of the closing handshake, and for it to hang up.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,6 +29,8 @@ pub(super) const MAX_EXTENSION_OFFERS: usize = 16;
 pub(super) const MAX_PROTOCOL_OFFERS: usize = 32;
 
 /// Bounds of one WebSocket.
+///
+/// A route that chooses none has those of its server, `ws_*` in [`Limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebSocketLimits {
     /// Message after decompression, in bytes; 16 MiB by default.
@@ -48,13 +41,22 @@ pub struct WebSocketLimits {
     ///
     /// A longer one ends the socket with 1009.
     pub max_frame_bytes: usize,
+    /// Message of the application, in bytes; 16 MiB by default.
+    ///
+    /// One message is all that is buffered for a peer that does not read; a
+    /// longer one is refused to the application.
+    pub max_buffer_bytes: usize,
     /// Silence after which the peer is pinged; 20 s by default.
     ///
     /// Without it a silent peer is never found out.
     pub ping_interval: Option<Duration>,
     /// Time that a pinged peer has to send anything; 20 s by default.
     pub pong_timeout: Duration,
-    /// Time without progress of a write; 30 s by default.
+    /// Time without a message in either direction; none by default.
+    ///
+    /// Pings do not count: it ends the sockets that nobody uses, with 1001.
+    pub idle_timeout: Option<Duration>,
+    /// Time without progress of a write; 30 s by default, as HTTP's.
     pub write_timeout: Duration,
     /// Time for the closing handshake; 5 s by default.
     pub close_timeout: Duration,
@@ -62,14 +64,21 @@ pub struct WebSocketLimits {
 
 impl WebSocketLimits {
     /// The defaults above.
-    pub const DEFAULT: Self = Self {
-        max_message_bytes: MAX_MESSAGE_BYTES,
-        max_frame_bytes: MAX_FRAME_BYTES,
-        ping_interval: Some(PING_INTERVAL),
-        pong_timeout: PONG_TIMEOUT,
-        write_timeout: WRITE_TIMEOUT,
-        close_timeout: CLOSE_TIMEOUT,
-    };
+    pub const DEFAULT: Self = Self::of(&Limits::DEFAULT);
+
+    /// Those of a server.
+    pub(super) const fn of(limits: &Limits) -> Self {
+        Self {
+            max_message_bytes: limits.ws_max_message_bytes,
+            max_frame_bytes: limits.ws_max_frame_bytes,
+            max_buffer_bytes: limits.ws_buffer_bytes,
+            ping_interval: limits.ws_ping_interval,
+            pong_timeout: limits.ws_pong_timeout,
+            idle_timeout: limits.ws_idle_timeout,
+            write_timeout: limits.write_stall_timeout,
+            close_timeout: CLOSE_TIMEOUT,
+        }
+    }
 }
 
 impl Default for WebSocketLimits {

@@ -28,8 +28,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 pub use self::extension::Deflate;
-pub(crate) use self::handshake::ExtendedConnect;
 use self::handshake::{Accepted, Origins, Terms, shake};
+pub(crate) use self::handshake::{ExtendedConnect, accept_key, has_option};
 pub use self::limits::WebSocketLimits;
 pub use self::message::{CloseCode, CloseFrame, Message};
 use self::runner::{Home, run};
@@ -38,6 +38,7 @@ use crate::error::WebSocketError;
 use crate::handler::{FutureSlot, Handler};
 use crate::request::Request;
 use crate::response::Response;
+use crate::server::with_limits;
 use crate::upgrade::OnUpgrade;
 
 /// Makes a handler that opens a WebSocket and gives it to `serve`.
@@ -73,12 +74,13 @@ where
 #[derive(Debug, Clone)]
 pub struct WebSocketUpgrade {
     terms: Terms,
-    limits: WebSocketLimits,
+    /// Those of the server, where none were chosen.
+    limits: Option<WebSocketLimits>,
 }
 
 impl WebSocketUpgrade {
-    /// No subprotocols, no compression, same-origin pages only, the default
-    /// limits.
+    /// No subprotocols, no compression, same-origin pages only, the limits of
+    /// the server.
     pub const fn new() -> Self {
         Self {
             terms: Terms {
@@ -86,7 +88,7 @@ impl WebSocketUpgrade {
                 origins: Origins::Same,
                 deflate: None,
             },
-            limits: WebSocketLimits::DEFAULT,
+            limits: None,
         }
     }
 
@@ -125,10 +127,10 @@ impl WebSocketUpgrade {
         self
     }
 
-    /// Replaces the limits.
+    /// Replaces the server's limits.
     #[must_use]
     pub const fn limits(mut self, limits: WebSocketLimits) -> Self {
-        self.limits = limits;
+        self.limits = Some(limits);
         self
     }
 
@@ -161,7 +163,8 @@ impl WebSocketUpgrade {
             Ok(accepted) => accepted,
             Err(refusal) => return refusal.into_response(request.version()),
         };
-        let limits = self.limits;
+        let of_server = || with_limits(WebSocketLimits::of);
+        let limits = self.limits.unwrap_or_else(of_server);
         let on_upgrade = OnUpgrade::new(move |upgraded| {
             let session = Session::new(upgraded, limits, agreement);
             Box::pin(run(session, protocol, limits.close_timeout, serve))
@@ -248,12 +251,13 @@ impl WebSocket {
     /// been taken, or the next `send` or `recv` finishes it.
     ///
     /// # Errors
-    /// As [`Self::recv`], and [`WebSocketError::Closed`] once the socket is
-    /// closing.
+    /// As [`Self::recv`]; [`WebSocketError::TooLarge`] for a message that is
+    /// larger than what may be buffered, after which the socket goes on; and
+    /// [`WebSocketError::Closed`] once it is closing.
     pub async fn send(&mut self, message: impl Into<Message>) -> Result<(), WebSocketError> {
         let session = self.session_mut();
         poll_fn(|cx| session.poll_ready(cx)).await?;
-        session.queue(message.into());
+        session.queue(message.into())?;
         poll_fn(|cx| session.poll_ready(cx)).await
     }
 

@@ -29,7 +29,9 @@ use super::limits::{MAX_LINGER_BYTES, SCRATCH_BYTES, WebSocketLimits};
 use super::message::{CloseCode, CloseFrame, Message};
 use super::writer::Writer;
 use crate::error::WebSocketError;
-use crate::metrics::count_on_lane;
+use crate::limits::Reject;
+use crate::metrics::LaneMetrics;
+use crate::server::{count_on_lane, count_rejected};
 use crate::upgrade::{Host, Upgraded};
 
 thread_local! {
@@ -65,6 +67,8 @@ pub(super) struct Session {
     failure: Option<WebSocketError>,
     close_frame: Option<CloseFrame>,
     last_received: Instant,
+    /// When a message came or was sent.
+    last_message: Instant,
     pinged_at: Option<Instant>,
     /// Start of the wait for the peer to take more, and how much it had taken.
     write_blocked: Option<(Instant, u64)>,
@@ -79,12 +83,15 @@ pub(super) struct Session {
 enum Missed {
     Ping,
     Pong,
+    Idle,
     Write,
     Close,
 }
 
 impl Session {
     pub(super) fn new(io: Upgraded, limits: WebSocketLimits, agreement: Option<Agreement>) -> Self {
+        count_on_lane(LaneMetrics::websocket_opened);
+        let now = Instant::now();
         Self {
             host: io.host(),
             io,
@@ -96,7 +103,8 @@ impl Session {
             num_decoded: 0,
             failure: None,
             close_frame: None,
-            last_received: Instant::now(),
+            last_received: now,
+            last_message: now,
             pinged_at: None,
             write_blocked: None,
             closing_since: None,
@@ -169,9 +177,19 @@ impl Session {
     }
 
     /// Queues a message; [`Self::poll_ready`] was ready.
-    pub(super) fn queue(&mut self, message: Message) {
+    ///
+    /// # Errors
+    /// [`WebSocketError::TooLarge`] for one that may not be buffered.
+    pub(super) fn queue(&mut self, message: Message) -> Result<(), WebSocketError> {
+        let (size, limit) = (message.len(), self.limits.max_buffer_bytes);
+        if size > limit {
+            count_rejected(Reject::WsBuffer);
+            return Err(WebSocketError::TooLarge { size, limit });
+        }
+        self.last_message = Instant::now();
         count_on_lane(|lane| lane.websocket_message(true));
         self.writer.queue_message(message);
+        Ok(())
     }
 
     /// Begins the closing handshake, unless it has begun.
@@ -208,7 +226,12 @@ impl Session {
     fn fail(&mut self, violation: Violation) {
         self.unread = Vec::new();
         if self.state == State::Open {
-            let Violation { code, reason } = violation;
+            let Violation {
+                code,
+                reason,
+                reject,
+            } = violation;
+            count_rejected(reject);
             self.writer.queue_close(&CloseFrame::payload(code, reason));
             self.failure = Some(WebSocketError::Violation {
                 code: code.as_u16(),
@@ -245,6 +268,7 @@ impl Session {
         let is_open = self.state == State::Open;
         match event {
             Event::Message(message) => {
+                self.last_message = self.last_received;
                 count_on_lane(|lane| lane.websocket_message(false));
                 return is_open.then_some(message);
             }
@@ -357,19 +381,24 @@ impl Session {
         let write = self
             .write_blocked
             .map(|(since, _)| (since + self.limits.write_timeout, Missed::Write));
-        let ping = match (self.limits.ping_interval, self.pinged_at) {
-            (Some(interval), None) if is_reading => {
-                Some((self.last_received + interval, Missed::Ping))
-            }
-            (_, Some(pinged)) if is_reading => {
-                Some((pinged + self.limits.pong_timeout, Missed::Pong))
-            }
-            _ => None,
-        };
-        match (write, ping) {
-            (Some(write), Some(ping)) if ping.0 < write.0 => Some(ping),
-            (write, ping) => write.or(ping),
+        if !is_reading {
+            return write;
         }
+        let ping = match (self.pinged_at, self.limits.ping_interval) {
+            (Some(pinged), _) => Some((pinged + self.limits.pong_timeout, Missed::Pong)),
+            (None, interval) => {
+                interval.map(|interval| (self.last_received + interval, Missed::Ping))
+            }
+        };
+        let idle = self
+            .limits
+            .idle_timeout
+            .map(|timeout| (self.last_message + timeout, Missed::Idle));
+        let earliest = |deadline: &(Instant, Missed)| deadline.0;
+        [write, ping, idle]
+            .into_iter()
+            .flatten()
+            .min_by_key(earliest)
     }
 
     /// Ready when a deadline has passed, and was acted upon.
@@ -407,7 +436,13 @@ impl Session {
                     self.last_received = now;
                 }
             }
+            Missed::Idle => {
+                count_rejected(Reject::WsIdle);
+                self.failure = Some(WebSocketError::TimedOut { what: "message" });
+                self.close(CloseCode::GOING_AWAY, "no message came for too long");
+            }
             Missed::Pong => {
+                count_rejected(Reject::WsPong);
                 self.failure = Some(WebSocketError::TimedOut { what: "pong" });
                 let payload = CloseFrame::payload(CloseCode::INTERNAL_ERROR, "no pong came");
                 self.writer.queue_close(&payload);
@@ -418,11 +453,18 @@ impl Session {
                 });
             }
             Missed::Write => {
+                count_rejected(Reject::WriteStall);
                 self.failure = Some(WebSocketError::TimedOut { what: "write" });
                 self.abandon();
             }
             Missed::Close => self.abandon(),
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        count_on_lane(LaneMetrics::websocket_closed);
     }
 }
 

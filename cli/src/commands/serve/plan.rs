@@ -35,7 +35,8 @@ pub(crate) struct Plan {
     has_health: bool,
     has_docs: bool,
     proxies: Vec<(String, String)>,
-    proxy_timeouts: [Duration; 3],
+    proxy_timeouts: [Duration; 4],
+    proxy_authorities: Option<PathBuf>,
     proxy_max_connections: usize,
     compression: Option<Compression>,
     has_decompression: bool,
@@ -109,8 +110,10 @@ impl Plan {
                 "server.proxy_timeout_connect",
                 "server.proxy_timeout_head",
                 "server.proxy_timeout_body",
+                "server.proxy_timeout_tunnel",
             ]
             .map(|key| config.value(key).time().unwrap_or_default()),
+            proxy_authorities: path("server.proxy_ca"),
             proxy_max_connections: config
                 .value("server.proxy_connections")
                 .number()
@@ -158,10 +161,15 @@ impl Plan {
                 router = demo::description().mount(router)?;
             }
         }
-        let [connect, head, body] = self.proxy_timeouts;
+        let [connect, head, body, tunnel] = self.proxy_timeouts;
         for (route, url) in &self.proxies {
-            router = Proxy::new(url)?
+            let mut proxy = Proxy::new(url)?;
+            if let Some(authorities) = &self.proxy_authorities {
+                proxy = proxy.authorities(authorities);
+            }
+            router = proxy
                 .timeouts(connect, head, body)
+                .tunnel_timeout(tunnel)
                 .max_connections(self.proxy_max_connections)
                 .tls(self.tls.is_some())
                 .mount(router, route)?;

@@ -28,7 +28,7 @@ use self::head::Framing;
 use self::output::Output;
 use super::connection::{Connection, Waiting};
 use super::exchange::{self, Answer, Exchange};
-use super::stream::Transport;
+use super::stream::{ResetWatch, Transport};
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::feed::Feeder;
@@ -72,6 +72,8 @@ pub(super) struct Http1<S> {
     /// Whether the peer has closed its sending side.
     is_end: bool,
     current: Option<Current>,
+    /// While a body is not read, which would tell.
+    reset: Option<ResetWatch>,
     output: Output,
 }
 
@@ -125,6 +127,7 @@ impl<S: Transport> Http1<S> {
             input,
             is_end: false,
             current: None,
+            reset: None,
             output: Output::default(),
         }
     }
@@ -465,6 +468,7 @@ impl<S: Transport> Http1<S> {
     /// Ends an exchange whose answer is written.
     fn finish(&mut self) -> Result<(), End> {
         let current = self.current.take().expect("a request is being answered");
+        self.reset = None;
         self.connection.waiting.set(Waiting::Nothing);
         if current.is_last {
             return Err(End::Complete);

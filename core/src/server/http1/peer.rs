@@ -2,7 +2,8 @@
 //!
 //! Guarantees: body bytes are read only while somebody waits for them; a peer
 //! that waits for `100 Continue` gets it then, and not when the answer is known
-//! without the body; one that leaves is noticed while its handler works.
+//! without the body; one that leaves is noticed while its handler works, and one
+//! that resets even while nobody reads its body.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -107,7 +108,12 @@ impl<S: Transport> Http1<S> {
         let is_wanted = current.feeder.as_ref().is_some_and(Feeder::is_wanted);
         if !is_wanted {
             self.connection.waiting.set(Waiting::Nothing);
-            return Poll::Pending;
+            let transport = &self.transport;
+            let reset = self.reset.get_or_insert_with(|| transport.reset());
+            return reset
+                .as_mut()
+                .poll(cx)
+                .map(|()| Err(io::ErrorKind::ConnectionReset.into()));
         }
         let is_unanswered = matches!(current.work, Work::Handler(_));
         if std::mem::take(&mut current.awaits_continue) && is_unanswered {

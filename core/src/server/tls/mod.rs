@@ -82,7 +82,8 @@ impl TlsFiles {
     }
 }
 
-fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+/// The certificates of a PEM file, at least one.
+pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| file_error(path, error, "no certificate in the file"))?;

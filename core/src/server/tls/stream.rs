@@ -16,7 +16,7 @@ use rustls::server::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::super::stream::Transport;
+use super::super::stream::{ResetWatch, Transport};
 use super::session::{MAX_RECORD_BYTES, Records, Session};
 
 /// Bytes received at once, like those of plain sockets.
@@ -180,6 +180,10 @@ fn broken(error: rustls::Error) -> io::Error {
 }
 
 impl Transport for TlsStream {
+    fn reset(&self) -> ResetWatch {
+        self.socket.reset()
+    }
+
     fn discard_unsent(&self) {
         self.socket.discard_unsent();
     }

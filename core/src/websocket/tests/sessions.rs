@@ -345,6 +345,76 @@ fn a_silent_peer_is_pinged_and_then_left() {
     assert_eq!(frames, expected);
 }
 
+/// Pings and pongs are no use of a socket; messages are, in either direction.
+#[test]
+fn a_socket_without_messages_is_closed_with_1001() {
+    let limits = WebSocketLimits {
+        ping_interval: Some(SHORT / 4),
+        idle_timeout: Some(3 * SHORT),
+        ..LIMITS
+    };
+    let serve = |mut socket: WebSocket| async move {
+        assert!(matches!(socket.recv().await, Some(Ok(_))));
+        let result = socket.recv().await;
+        assert!(
+            matches!(
+                result,
+                Some(Err(WebSocketError::TimedOut { what: "message" }))
+            ),
+            "{result:?}"
+        );
+        assert!(socket.recv().await.is_none());
+    };
+    let (frames, _) = session(limits, serve, |mut client| async move {
+        tokio::time::sleep(SHORT).await;
+        client.send(text("used")).await;
+        let mut frames = Vec::new();
+        let mut head = [0; 2];
+        loop {
+            client.stream.read_exact(&mut head).await.expect("a frame");
+            let mut payload = vec![0; usize::from(head[1])];
+            let read = client.stream.read_exact(&mut payload).await;
+            read.expect("a payload");
+            match head[0] {
+                0x89 => client.send(frame(0x8a, b"")).await,
+                first => {
+                    frames.push((first, payload));
+                    client.send(close(1001, b"")).await;
+                    break;
+                }
+            }
+        }
+        frames.extend(client.finish().await);
+        frames
+    });
+    assert_eq!(
+        frames,
+        [close_payload(1001, "no message came for too long")]
+    );
+}
+
+#[test]
+fn a_message_over_the_buffer_is_refused_to_the_application_alone() {
+    let limits = WebSocketLimits {
+        max_buffer_bytes: 5,
+        ..LIMITS
+    };
+    let serve = |mut socket: WebSocket| async move {
+        let result = socket.send("123456").await;
+        assert!(
+            matches!(result, Err(WebSocketError::TooLarge { size: 6, limit: 5 })),
+            "{result:?}"
+        );
+        socket.send("12345").await.expect("it fits");
+    };
+    let (frames, _) = session(limits, serve, |mut client| async move {
+        client.send(close(1000, b"")).await;
+        client.finish().await
+    });
+    assert_eq!(frames[0], (0x81, b"12345".to_vec()));
+    assert_eq!(frames.len(), 2);
+}
+
 #[test]
 fn a_peer_that_answers_pings_stays() {
     let limits = WebSocketLimits {

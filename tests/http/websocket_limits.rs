@@ -1,0 +1,165 @@
+//! The limits of a WebSocket as settings: each ends the socket with its close
+//! code, and is counted under its own name.
+
+use std::io::Read as _;
+use std::time::{Duration, Instant};
+
+use crate::support::client::{Client, End};
+use crate::support::server::Server;
+use crate::support::{PATIENCE, eventually, process};
+
+const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+    Sec-WebSocket-Version: 13\r\n\r\n";
+
+fn open(server: &Server) -> Client {
+    let mut client = server.connect();
+    assert_eq!(client.ask(HANDSHAKE).status, 101);
+    client
+}
+
+/// A short masked frame; the mask is zero.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("a short payload");
+    [&[first, 0x80 | length, 0, 0, 0, 0], payload].concat()
+}
+
+/// Reads one short frame of the server: first byte and payload.
+fn read_frame(client: &mut Client) -> (u8, Vec<u8>) {
+    let mut head = [0; 2];
+    let stream = client.stream();
+    stream.read_exact(&mut head).expect("a frame");
+    let mut payload = vec![0; usize::from(head[1])];
+    stream.read_exact(&mut payload).expect("a whole frame");
+    (head[0], payload)
+}
+
+/// The code of the Close frame that comes next.
+fn close_code(client: &mut Client) -> u16 {
+    let (first, payload) = read_frame(client);
+    assert_eq!(first, 0x88);
+    u16::from_be_bytes([payload[0], payload[1]])
+}
+
+fn metric(server: &Server, series: &str) -> u64 {
+    let text = server.get("/metrics").text();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let value = value.unwrap_or_else(|| panic!("no {series} in {text}"));
+    value.parse().expect("a whole number")
+}
+
+fn rejected(server: &Server, reason: &str) -> u64 {
+    metric(
+        server,
+        &format!("justapi_rejected_total{{reason=\"{reason}\"}}"),
+    )
+}
+
+#[test]
+fn a_message_and_a_frame_over_their_limits_are_1009_each_under_its_name() {
+    let server = Server::start(&["--ws-message", "20", "--ws-frame", "10"]);
+    let mut client = open(&server);
+    client.send(frame(0x82, &[0; 11]));
+    assert_eq!(close_code(&mut client), 1009);
+    assert_eq!(rejected(&server, "ws_frame"), 1);
+    let mut client = open(&server);
+    client.send(frame(0x02, &[0; 10]));
+    client.send(frame(0x00, &[0; 10]));
+    client.send(frame(0x80, &[0; 1]));
+    assert_eq!(close_code(&mut client), 1009);
+    assert_eq!(rejected(&server, "ws_message"), 1);
+    let mut client = open(&server);
+    let parts = [frame(0x02, b"0123456789"), frame(0x80, b"0123456789")];
+    client.send(parts.concat());
+    let echo = read_frame(&mut client);
+    assert_eq!(echo, (0x82, b"01234567890123456789".to_vec()));
+}
+
+/// F17: a message of very many frames costs no more than its bytes.
+#[test]
+fn a_message_of_very_many_empty_frames_is_one_message() {
+    const FRAMES: usize = 200_000;
+    let server = Server::start(&[]);
+    let mut client = open(&server);
+    let before = process::rss_bytes(server.pid());
+    client.send(frame(0x01, b"o"));
+    client.send(frame(0x00, b"").repeat(FRAMES));
+    client.send(frame(0x80, b"k"));
+    assert_eq!(read_frame(&mut client), (0x81, b"ok".to_vec()));
+    let grown = process::rss_bytes(server.pid()).saturating_sub(before);
+    assert!(grown < 1024 * 1024, "{grown} bytes for {FRAMES} frames");
+}
+
+/// The demo sends what it received: a message that it may receive and not send
+/// ends its socket, with the counter that says why.
+#[test]
+fn a_message_over_the_buffer_is_not_sent() {
+    let server = Server::start(&["--ws-buffer", "10"]);
+    let mut client = open(&server);
+    client.send(frame(0x81, b"0123456789"));
+    assert_eq!(read_frame(&mut client), (0x81, b"0123456789".to_vec()));
+    client.send(frame(0x81, b"01234567890"));
+    assert_eq!(close_code(&mut client), 1000);
+    assert_eq!(rejected(&server, "ws_buffer"), 1);
+}
+
+#[test]
+fn a_silent_client_is_pinged_and_then_left() {
+    let server = Server::start(&["--ws-ping", "200ms", "--ws-pong", "300ms"]);
+    let mut silent = open(&server);
+    let mut alive = open(&server);
+    let start = Instant::now();
+    assert_eq!(read_frame(&mut silent), (0x89, Vec::new()));
+    for _ in 0..2 {
+        assert_eq!(read_frame(&mut alive), (0x89, Vec::new()));
+        alive.send(frame(0x8a, b""));
+    }
+    assert_eq!(close_code(&mut silent), 1011);
+    assert!(start.elapsed() >= Duration::from_millis(450));
+    assert_eq!(rejected(&server, "ws_pong"), 1);
+    alive.send(frame(0x88, b"\x03\xe8"));
+}
+
+#[test]
+fn a_socket_that_nobody_uses_is_closed_whatever_its_pings_say() {
+    let server = Server::start(&["--ws-idle", "600ms", "--ws-ping", "100ms"]);
+    let mut client = open(&server);
+    let start = Instant::now();
+    let mut num_pings = 0;
+    let code = loop {
+        match read_frame(&mut client) {
+            (0x89, _) => {
+                num_pings += 1;
+                client.send(frame(0x8a, b""));
+            }
+            (0x88, payload) => break u16::from_be_bytes([payload[0], payload[1]]),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(code, 1001);
+    assert!(num_pings > 0);
+    assert!(start.elapsed() >= Duration::from_millis(550));
+    client.send(frame(0x88, b"\x03\xe9"));
+    assert_eq!(client.read_to_end(), (Vec::new(), End::Closed));
+    assert_eq!(rejected(&server, "ws_idle"), 1);
+}
+
+#[test]
+fn a_broken_rule_is_counted_and_open_sockets_are_a_gauge() {
+    let server = Server::start(&[]);
+    let mut clients: Vec<_> = (0..5).map(|_| open(&server)).collect();
+    for client in &mut clients {
+        client.send(frame(0x81, b"here"));
+        assert_eq!(read_frame(client), (0x81, b"here".to_vec()));
+    }
+    assert_eq!(metric(&server, "justapi_websockets"), 5);
+    clients[0].send(b"\x83\x80\0\0\0\0");
+    assert_eq!(close_code(&mut clients[0]), 1002);
+    assert_eq!(rejected(&server, "ws_protocol"), 1);
+    drop(clients);
+    eventually(PATIENCE, "no socket is open", || {
+        (metric(&server, "justapi_websockets") == 0).then_some(())
+    });
+}

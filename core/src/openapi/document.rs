@@ -135,7 +135,7 @@ impl Builder {
         if !listed.is_empty() {
             operation["parameters"] = Value::Array(listed);
         }
-        if let Some(body) = self.request_body(&contract, &id, method) {
+        if let Some(body) = self.request_body(route, &id, method) {
             operation["requestBody"] = body;
         }
         operation
@@ -157,18 +157,18 @@ impl Builder {
         id
     }
 
-    fn request_body(
-        &mut self,
-        contract: &Contract<'_>,
-        id: &str,
-        method: &Method,
-    ) -> Option<Value> {
-        if let Some(schema) = contract.body() {
+    fn request_body(&mut self, route: &Route, id: &str, method: &Method) -> Option<Value> {
+        if let Some(schema) = route.contract().body() {
             let reference = self.component(schema, &format!("{id}_body"));
             return Some(json!({
                 "required": true,
                 "content": {"application/json": {"schema": reference}},
             }));
+        }
+        let media_types = route.options().body_types;
+        if !media_types.is_empty() {
+            let content: Map<String, Value> = media_types.iter().map(media_type).collect();
+            return Some(json!({"required": true, "content": content}));
         }
         let may_have_one = [Method::POST, Method::PUT, Method::PATCH].contains(method);
         may_have_one.then(|| json!({"content": {"*/*": {}}}))
@@ -352,6 +352,22 @@ impl Template {
         });
         nameless.collect::<Vec<_>>().join("/")
     }
+}
+
+/// A media type without a schema; forms are objects in OpenAPI, and the name
+/// of a part stands in a header field, which has no control characters.
+fn media_type(name: &&str) -> (String, Value) {
+    let is_form = matches!(
+        *name,
+        "application/x-www-form-urlencoded" | "multipart/form-data"
+    );
+    let described = if is_form {
+        let names = json!({"pattern": "^[^\\u0000-\\u001f\\u007f]*$"});
+        json!({"schema": {"type": "object", "propertyNames": names}})
+    } else {
+        json!({})
+    };
+    ((*name).to_owned(), described)
 }
 
 /// Named as in `template`, typed as in `own`.

@@ -357,15 +357,13 @@ impl Template {
 /// A media type without a schema; forms are objects in OpenAPI, and the name
 /// of a part stands in a header field, which has no control characters.
 fn media_type(name: &&str) -> (String, Value) {
-    let is_form = matches!(
-        *name,
-        "application/x-www-form-urlencoded" | "multipart/form-data"
-    );
-    let described = if is_form {
-        let names = json!({"pattern": "^[^\\u0000-\\u001f\\u007f]*$"});
-        json!({"schema": {"type": "object", "propertyNames": names}})
-    } else {
-        json!({})
+    let described = match *name {
+        "application/x-www-form-urlencoded" => json!({"schema": {"type": "object"}}),
+        "multipart/form-data" => {
+            let names = json!({"pattern": "^[^\\u0000-\\u001f\\u007f]*$"});
+            json!({"schema": {"type": "object", "propertyNames": names}})
+        }
+        _ => json!({}),
     };
     ((*name).to_owned(), described)
 }

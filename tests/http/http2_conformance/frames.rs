@@ -1,6 +1,11 @@
 //! Each type of frame: where it may come, how long it is, what it may say
 //! (RFC 9113 §6).
 
+#![expect(
+    clippy::too_many_lines,
+    reason = "a table has as many lines as its section has cases"
+)]
+
 use super::*;
 
 /// A frame of this length is wrong for its type.

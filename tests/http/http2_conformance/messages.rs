@@ -1,6 +1,11 @@
 //! HTTP in frames: requests, their fields, trailers, CONNECT (RFC 9113 §8,
 //! RFC 8441).
 
+#![expect(
+    clippy::too_many_lines,
+    reason = "a table has as many lines as its section has cases"
+)]
+
 use super::*;
 
 #[test]

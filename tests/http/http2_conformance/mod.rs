@@ -2,7 +2,7 @@
 //! every state of a stream must lead to, over TLS and in cleartext.
 //!
 //! A case is named by its section and passes only with the error that the RFC
-//! names, by GOAWAY and the end of the connection, or by RST_STREAM on a
+//! names, by GOAWAY and the end of the connection, or by `RST_STREAM` on a
 //! connection that goes on serving.
 
 mod flow_control;
@@ -252,7 +252,7 @@ impl Peer {
         }
     }
 
-    /// RST_STREAM with one of the codes on a connection that goes on, or the
+    /// `RST_STREAM` with one of the codes on a connection that goes on, or the
     /// connection error that a stream error may be made into (§5.4.1).
     fn stream_error(&mut self, stream: u32, codes: &[u32]) -> Verdict {
         self.error(stream, codes)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A frame after the end of its stream (§5.1): the RFC has STREAM_CLOSED.
+/// A frame after the end of its stream (§5.1): the RFC has `STREAM_CLOSED`.
 const CLOSED: &[u32] = &[code::STREAM_CLOSED, OR_AS_H2_SAYS];
 
 #[test]

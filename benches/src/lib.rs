@@ -14,7 +14,7 @@ mod load;
 pub use error::Error;
 pub use ledger::VerifyFailure;
 pub use load::{
-    Address, Expectation, ExpectedBody, LatencySummary, LoadPlan, LoadReport, Outcome,
-    OutcomeCounts, RequestTemplate, ResponseDigest, Stop, Target, ThreadReport, Tls, Trust,
-    parse_target, probe, run as run_load,
+    Address, EventFeed, Exchange, Expectation, ExpectedBody, LatencySummary, LoadPlan, LoadReport,
+    Outcome, OutcomeCounts, RequestTemplate, ResponseDigest, Stop, Target, ThreadReport, Tls,
+    Trust, WebSocketEcho, parse_target, probe, run as run_load,
 };

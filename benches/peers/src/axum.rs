@@ -1,13 +1,18 @@
-//! The axum peer: the same three routes as a careful axum user writes them.
+//! The axum peer: the same routes as a careful axum user writes them.
 //!
 //! One current-thread runtime, `axum::serve` with `TCP_NODELAY`, typed JSON out and
-//! `serde_json::Value` through. Takes `--addr HOST:PORT` or `--version`; prints nothing else.
+//! `serde_json::Value` through; events go through tokio's broadcast channel and get axum's
+//! keep-alive, the echo of messages has axum's defaults. Takes `--addr HOST:PORT` or `--version`;
+//! prints nothing else.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
@@ -16,6 +21,13 @@ use jsonschema::{PatternOptions, Validator};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+
+/// Events that a slow listener may be behind before its stream breaks off.
+const FEED_EVENTS: usize = 256;
 
 #[derive(Serialize)]
 struct Hello {
@@ -44,6 +56,52 @@ async fn validate(State(user): State<Arc<Validator>>, Json(value): Json<Value>) 
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
     (StatusCode::UNPROCESSABLE_ENTITY, Json(errors)).into_response()
+}
+
+/// What is posted to `/feed`, for everybody who listens to it.
+struct Feed {
+    events: broadcast::Sender<Event>,
+    last_id: AtomicU64,
+}
+
+impl Feed {
+    fn new() -> Self {
+        Self {
+            events: broadcast::Sender::new(FEED_EVENTS),
+            last_id: AtomicU64::new(0),
+        }
+    }
+}
+
+async fn post_to_feed(State(feed): State<Arc<Feed>>, text: String) -> StatusCode {
+    let id = feed.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+    // Fails when nobody listens, which is nobody's error.
+    feed.events
+        .send(Event::default().id(id.to_string()).data(text))
+        .ok();
+    StatusCode::NO_CONTENT
+}
+
+async fn listen_to_feed(
+    State(feed): State<Arc<Feed>>,
+) -> Sse<impl Stream<Item = Result<Event, BroadcastStreamRecvError>>> {
+    Sse::new(BroadcastStream::new(feed.events.subscribe())).keep_alive(KeepAlive::default())
+}
+
+async fn open_websocket(upgrade: WebSocketUpgrade) -> Response {
+    upgrade.on_upgrade(echo_messages)
+}
+
+async fn echo_messages(mut socket: WebSocket) {
+    while let Some(Ok(message)) = socket.recv().await {
+        let is_sent = match message {
+            Message::Text(_) | Message::Binary(_) => socket.send(message).await.is_ok(),
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => true,
+        };
+        if !is_sent {
+            break;
+        }
+    }
 }
 
 /// The schema that the demo of justapi has on the same route, by the same library.
@@ -115,7 +173,14 @@ async fn serve(address: &str) -> io::Result<()> {
     let router = Router::new()
         .route("/hello", get(hello))
         .route("/echo", post(echo))
-        .route("/validate", post(validate).with_state(Arc::new(user()?)));
+        .route("/validate", post(validate).with_state(Arc::new(user()?)))
+        .route("/ws", get(open_websocket))
+        .route(
+            "/feed",
+            get(listen_to_feed)
+                .post(post_to_feed)
+                .with_state(Arc::new(Feed::new())),
+        );
     let listener = TcpListener::bind(address).await?.tap_io(|stream| {
         // A socket that refuses the option still serves.
         stream.set_nodelay(true).ok();

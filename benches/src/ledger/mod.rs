@@ -25,9 +25,9 @@ pub use failure::VerifyFailure;
 pub use history::History;
 pub(crate) use history::git_command;
 pub use record::{
-    ArmRecord, Bound, CellKind, CellRecord, EngagementRecord, Estimate, FileDigest, LoadRecord,
-    Metric, Previous, Program, Record, RoundRecord, Row, SCHEMA_VERSION, ServedFile, Source,
-    Summary, Target, Verdict, VerdictRow, Workload,
+    ArmRecord, Bound, CellKind, CellRecord, Coding, EchoedMessages, EngagementRecord, Estimate,
+    FileDigest, LoadRecord, Metric, PostedEvents, Previous, Program, Record, RoundRecord, Row,
+    SCHEMA_VERSION, ServedFile, Source, Summary, Target, Verdict, VerdictRow, Workload,
 };
 pub use verify::{VerifyReport, check, verify};
 

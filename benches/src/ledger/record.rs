@@ -164,9 +164,63 @@ pub struct Workload {
     /// The file that every response must hold; `expect_body_sha256` is its digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<ServedFile>,
+    /// Content coding that every response must have; `expect_body_sha256` is then the digest of
+    /// what it decodes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coding: Option<Coding>,
+    /// Messages on the WebSocket that the request opens; each is an answer when it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo: Option<EchoedMessages>,
+    /// Events on the streams that the request opens; each is an answer on each stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed: Option<PostedEvents>,
 }
 
-/// A file that the bench makes, in `{dir}/files`; its content is a function of its length.
+/// A content coding of RFC 9110 §8.4.1, RFC 7932 or RFC 8878.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Coding {
+    /// `gzip`.
+    Gzip,
+    /// `br`.
+    Br,
+    /// `zstd`.
+    Zstd,
+}
+
+impl Coding {
+    /// Returns the name in `Accept-Encoding` and `Content-Encoding`.
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Br => "br",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// Messages of a WebSocket, one at a time on each connection, each with a number of its own.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct EchoedMessages {
+    /// Whether they are text; else they are binary.
+    pub text: bool,
+    /// Payload of each.
+    pub bytes: u64,
+}
+
+/// Events that are posted one after the other and come on every stream.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PostedEvents {
+    /// Where they are posted.
+    pub path: String,
+    /// Data of each.
+    pub bytes: u64,
+}
+
+/// A file that the bench makes, in `{dir}/files`; its content is a function of its length, and of
+/// whether its name ends in `.json`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedFile {
@@ -409,6 +463,9 @@ pub struct Target {
     pub label: String,
     /// The arm it is compared with; `null` for a rule on the value itself.
     pub versus: Option<String>,
+    /// The arm whose value is taken from both before they are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub less: Option<String>,
     /// Which side of the limit is good.
     pub bound: Bound,
     /// The limit, a ratio or a value in the metric's unit.

@@ -123,6 +123,7 @@ fn cell(number: u32) -> CellRecord {
             metric: Metric::NsPerOp,
             label: String::from("router_lookup"),
             versus: None,
+            less: None,
             bound: Bound::AtMost,
             limit: decimal(60.0),
             margin: decimal(0.0),

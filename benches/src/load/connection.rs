@@ -1,30 +1,35 @@
 //! One connection and the exchange on it, without clocks and without counting.
 //!
 //! ```text
-//! Closed ─► Connecting ─► Handshaking ─► Open ─► Writing ─► Reading ─► Open
-//!    ▲          │              │                    │           │
-//!    └─ Backoff ◄──────────────┴────────────────────┴───────────┘
+//! Closed ─► Connecting ─► Handshaking ─► Upgrading ─► Open ─► Writing ─► Reading ─► Open
+//!    ▲          │              │             │                   │           │
+//!    └─ Backoff ◄──────────────┴─────────────┴───────────────────┴───────────┘
 //! ```
+//!
+//! Only a WebSocket is upgrading; a stream of events is reading for ever.
 //!
 //! In the steady state an exchange is one send and one receive system call: a
 //! receive that did not fill its buffer drained the socket, and what arrives later,
 //! the end of the stream included, is a new edge for the poll. Only where the event
 //! already announced the end of the stream is the socket read until it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use mio::{Registry, Token};
-use rustix::io::Errno;
 use rustls::ClientConfig;
-use sha2::{Digest as _, Sha256};
 
+use super::body::BodyCheck;
+use super::events::{Arrival, EventStream};
 use super::outcome::Outcome;
 use super::plan::{Expectation, ExpectedBody, RequestTemplate};
 use super::response::{Fed, ParseError, ResponseParser};
 use super::target::Target;
 use super::transport::{Buffers, Received, Transport, TransportError};
+use super::websocket::EchoStream;
+
+/// Status that opens a WebSocket.
+const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,7 @@ pub(super) enum Phase {
     Backoff,
     Connecting,
     Handshaking,
+    Upgrading,
     Open,
     Writing,
     Reading,
@@ -100,6 +106,14 @@ pub(super) struct Attempt {
     pub(super) request: usize,
 }
 
+/// What is read from a connection, besides the response to a request.
+#[derive(Debug)]
+pub(super) enum Mode {
+    Requests,
+    Echo(Box<EchoStream>),
+    Events(Box<EventStream>),
+}
+
 /// A slot that holds one connection after the other.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -110,6 +124,7 @@ pub(super) struct Connection {
     pub(super) connect_began: Option<Instant>,
     /// Failures since the last response, for the backoff.
     pub(super) failures: u32,
+    mode: Mode,
     transport: Option<Transport>,
     /// Responses received on this transport.
     responses: u64,
@@ -123,46 +138,48 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(mode: Mode) -> Self {
         Self {
             phase: Phase::Closed,
             attempt: None,
             deadline: None,
             connect_began: None,
             failures: 0,
+            mode,
             transport: None,
             responses: 0,
             parser: ResponseParser::new(),
             written: 0,
-            body: BodyCheck {
-                length: 0,
-                equal: true,
-                hasher: None,
-            },
+            body: BodyCheck::new(),
             bytes_received: 0,
             unreceived: None,
         }
     }
 
-    /// Starts to connect.
+    /// Starts to connect; `request` is what opens a WebSocket.
     pub(super) fn open(
         &mut self,
         target: &Target,
+        request: &RequestTemplate,
         tls_config: Option<&Arc<ClientConfig>>,
         token: Token,
         io: &mut Io<'_>,
     ) -> Step {
+        if let Mode::Echo(stream) = &mut self.mode {
+            stream.reset();
+        }
+        self.written = 0;
         self.responses = 0;
         self.unreceived = None;
         self.bytes_received = 0;
         match Transport::open(target, tls_config, io.registry, token) {
             Ok(transport) => self.transport = Some(transport),
-            Err(error) => return failed(connect_outcome(&error), true),
+            Err(error) => return failed(error.connect_outcome(), true),
         }
         self.phase = Phase::Connecting;
         match target.address {
             super::target::Address::Tcp(_) => Step::Pending,
-            super::target::Address::Unix(_) => self.finish_connect(io),
+            super::target::Address::Unix(_) => self.finish_connect(request, io),
         }
     }
 
@@ -171,6 +188,14 @@ impl Connection {
         self.transport = None;
         self.phase = Phase::Closed;
         self.deadline = None;
+    }
+
+    /// Closes the connection so that the server knows at once that nobody listens.
+    pub(super) fn reset(&mut self) {
+        if let Some(transport) = &self.transport {
+            transport.reset_on_close();
+        }
+        self.close();
     }
 
     pub(super) const fn is_open(&self) -> bool {
@@ -182,7 +207,8 @@ impl Connection {
         self.responses > 0
     }
 
-    /// Sends a request; `digest` asks for a hash of the response body.
+    /// Sends a request, or the next message; `digest` asks for a hash of the
+    /// response body.
     pub(super) fn send(
         &mut self,
         request: &RequestTemplate,
@@ -192,13 +218,17 @@ impl Connection {
         self.parser.start(request.is_head());
         self.body
             .start(digest || matches!(io.expect.body, Some(ExpectedBody::Sha256(_))));
+        if let Mode::Echo(stream) = &mut self.mode {
+            stream.begin_message(self.written);
+            self.body.update(None, stream.payload());
+        }
         self.written = 0;
         self.bytes_received = 0;
         self.phase = Phase::Writing;
         let step = self.flush(request, io);
         // A server that talks first does so at the edge that finished the connect.
         match self.unreceived.take() {
-            Some(ended) if step == Step::Pending => self.receive(ended, io),
+            Some(ended) if step == Step::Pending => self.receive(ended, request, io),
             _ => step,
         }
     }
@@ -215,18 +245,18 @@ impl Connection {
                 if ready.readable || ready.ended {
                     self.unreceived = Some(ready.ended);
                 }
-                self.finish_connect(io)
+                self.finish_connect(request, io)
             }
-            Phase::Handshaking => self.handshake(ready.ended, io),
-            Phase::Writing | Phase::Reading => {
-                if self.phase == Phase::Writing && ready.writable {
+            Phase::Handshaking => self.handshake(ready.ended, request, io),
+            Phase::Upgrading | Phase::Writing | Phase::Reading => {
+                if ready.writable && self.is_writing(request) {
                     let step = self.flush(request, io);
                     if step != Step::Pending {
                         return step;
                     }
                 }
                 if ready.readable || ready.ended {
-                    self.receive(ready.ended, io)
+                    self.receive(ready.ended, request, io)
                 } else {
                     Step::Pending
                 }
@@ -235,9 +265,36 @@ impl Connection {
         }
     }
 
-    /// Status of the response.
+    /// Status of the response; of a WebSocket, that of its opening.
     pub(super) const fn status(&self) -> u16 {
-        self.parser.status()
+        match self.mode {
+            Mode::Echo(_) => SWITCHING_PROTOCOLS,
+            Mode::Requests | Mode::Events(_) => self.parser.status(),
+        }
+    }
+
+    /// Whether a message has come back as it was sent; `None` without messages.
+    pub(super) const fn echo_is_equal(&self) -> Option<bool> {
+        match &self.mode {
+            Mode::Echo(stream) => Some(stream.is_equal()),
+            Mode::Requests | Mode::Events(_) => None,
+        }
+    }
+
+    /// Compares the next event that has come with `data`.
+    pub(super) fn next_arrival(&mut self, data: &[u8]) -> Option<Arrival> {
+        match &mut self.mode {
+            Mode::Events(stream) => stream.next_arrival(data),
+            Mode::Requests | Mode::Echo(_) => None,
+        }
+    }
+
+    /// Whether something is left to write.
+    const fn is_writing(&self, request: &RequestTemplate) -> bool {
+        match self.phase {
+            Phase::Upgrading => self.written < request.bytes.len(),
+            _ => matches!(self.phase, Phase::Writing),
+        }
     }
 
     /// Takes the number of bytes received for the request.
@@ -247,14 +304,14 @@ impl Connection {
 
     /// Whether the body of the current answer is being hashed.
     pub(super) const fn is_hashing(&self) -> bool {
-        matches!(self.phase, Phase::Writing | Phase::Reading) && self.body.hasher.is_some()
+        matches!(self.phase, Phase::Writing | Phase::Reading) && self.body.is_hashing()
     }
 
     pub(super) const fn body(&self) -> &BodyCheck {
         &self.body
     }
 
-    fn finish_connect(&mut self, io: &mut Io<'_>) -> Step {
+    fn finish_connect(&mut self, request: &RequestTemplate, io: &mut Io<'_>) -> Step {
         let Some(transport) = &self.transport else {
             return Step::Pending;
         };
@@ -263,17 +320,28 @@ impl Connection {
             Ok(true) if transport.is_handshaking() => {
                 self.phase = Phase::Handshaking;
                 let ended = self.unreceived.take() == Some(true);
-                self.handshake(ended, io)
+                self.handshake(ended, request, io)
             }
-            Ok(true) => {
-                self.phase = Phase::Open;
-                Step::Ready
-            }
-            Err(error) => failed(connect_outcome(&TransportError::Io(error)), true),
+            Ok(true) => self.connected(request, io),
+            Err(error) => failed(TransportError::Io(error).connect_outcome(), true),
         }
     }
 
-    fn handshake(&mut self, ended: bool, io: &mut Io<'_>) -> Step {
+    /// The byte stream is there.
+    fn connected(&mut self, request: &RequestTemplate, io: &mut Io<'_>) -> Step {
+        match self.mode {
+            Mode::Requests | Mode::Events(_) => {
+                self.phase = Phase::Open;
+                Step::Ready
+            }
+            Mode::Echo(_) => {
+                self.phase = Phase::Upgrading;
+                self.flush(request, io)
+            }
+        }
+    }
+
+    fn handshake(&mut self, ended: bool, request: &RequestTemplate, io: &mut Io<'_>) -> Step {
         let Some(transport) = &mut self.transport else {
             return Step::Pending;
         };
@@ -285,32 +353,35 @@ impl Connection {
                 Ok(Received::Bytes { drained, .. }) if !drained || ended => {}
                 Ok(Received::Bytes { .. } | Received::WouldBlock) => break,
                 Ok(Received::End { .. }) => return failed(Outcome::TlsError, true),
-                Err(error) => return failed(request_outcome(&error), true),
+                Err(error) => return failed(error.request_outcome(), true),
             }
         }
         let result = transport
             .send(&[])
             .and_then(|(_, flushed)| transport.want_write(io.registry, !flushed));
         if let Err(error) = result {
-            return failed(request_outcome(&error.into()), true);
+            return failed(TransportError::Io(error).request_outcome(), true);
         }
         if transport.is_handshaking() {
             return Step::Pending;
         }
-        self.phase = Phase::Open;
-        Step::Ready
+        self.connected(request, io)
     }
 
     fn flush(&mut self, request: &RequestTemplate, io: &mut Io<'_>) -> Step {
         let Some(transport) = &mut self.transport else {
             return Step::Pending;
         };
+        let bytes = match &self.mode {
+            Mode::Echo(stream) if self.phase != Phase::Upgrading => stream.outgoing(),
+            _ => &request.bytes[..],
+        };
         let result = transport
-            .send(&request.bytes[self.written..])
+            .send(&bytes[self.written..])
             .and_then(|(taken, flushed)| {
                 self.written += taken;
-                let done = flushed && self.written == request.bytes.len();
-                if done {
+                let done = flushed && self.written == bytes.len();
+                if done && self.phase == Phase::Writing {
                     self.phase = Phase::Reading;
                 }
                 transport.want_write(io.registry, !done)
@@ -318,7 +389,7 @@ impl Connection {
         match result {
             Ok(()) => Step::Pending,
             // A server may answer and close without having read everything.
-            Err(_) => match self.receive(true, io) {
+            Err(_) => match self.receive_all(true, io) {
                 Step::Complete { extra, .. } => Step::Complete {
                     extra,
                     reusable: false,
@@ -329,10 +400,22 @@ impl Connection {
         }
     }
 
+    /// Receives, and sends what that makes due: the answer to a ping.
+    fn receive(&mut self, ended: bool, request: &RequestTemplate, io: &mut Io<'_>) -> Step {
+        let step = self.receive_all(ended, io);
+        if let (Mode::Echo(stream), Step::Pending, Phase::Reading) = (&self.mode, step, self.phase)
+            && self.written < stream.outgoing().len()
+        {
+            self.phase = Phase::Writing;
+            return self.flush(request, io);
+        }
+        step
+    }
+
     /// Receives until the response ends or the socket is empty.
     ///
     /// `ended` says that the end of the stream has arrived already.
-    fn receive(&mut self, ended: bool, io: &mut Io<'_>) -> Step {
+    fn receive_all(&mut self, ended: bool, io: &mut Io<'_>) -> Step {
         let Some(transport) = &mut self.transport else {
             return Step::Pending;
         };
@@ -345,15 +428,27 @@ impl Connection {
                     ended,
                 }) => (bytes, drained, ended),
                 Ok(Received::End { clean }) => return self.end_of_stream(clean),
-                Err(error) => return failed(request_outcome(&error), self.parser.is_untouched()),
+                Err(error) => return failed(error.request_outcome(), self.parser.is_untouched()),
             };
             self.bytes_received += bytes.len() as u64;
-            let body = &mut self.body;
-            let expected = io.expect.body.as_ref();
-            match self
-                .parser
-                .feed(bytes, &mut |part: &[u8]| body.update(expected, part))
-            {
+            let fed = match &mut self.mode {
+                Mode::Echo(stream) => stream.feed(bytes),
+                Mode::Events(stream) => (self.parser)
+                    .feed(bytes, &mut |part: &[u8]| stream.feed(part))
+                    .map_err(|_| Outcome::ParseError),
+                Mode::Requests => {
+                    let body = &mut self.body;
+                    let expected = io.expect.body.as_ref();
+                    let sink = &mut |part: &[u8]| body.update(expected, part);
+                    self.parser.feed(bytes, sink).map_err(|error| match error {
+                        // Where a status line should be, bytes that cannot begin one
+                        // belong to the response before.
+                        ParseError::NotHttp if self.responses > 0 => Outcome::ExtraBytes,
+                        _ => Outcome::ParseError,
+                    })
+                }
+            };
+            match fed {
                 Ok(Fed::NeedMore) if tls_ended => return self.end_of_stream(true),
                 Ok(Fed::NeedMore) if drained && !ended => return Step::Pending,
                 Ok(Fed::NeedMore) => {}
@@ -369,15 +464,9 @@ impl Connection {
                             Ok(Received::End { .. }) | Err(_) => open = false,
                         }
                     }
-                    let reusable = open && self.parser.keep_alive() && self.phase == Phase::Reading;
-                    return self.complete(extra, reusable && !extra);
+                    return self.completed(extra, open);
                 }
-                // Where a status line should be, bytes that cannot begin one belong
-                // to the response before.
-                Err(ParseError::NotHttp) if self.responses > 0 => {
-                    return failed(Outcome::ExtraBytes, false);
-                }
-                Err(_) => return failed(Outcome::ParseError, false),
+                Err(outcome) => return failed(outcome, false),
             }
         }
     }
@@ -391,6 +480,30 @@ impl Connection {
         }
     }
 
+    /// A response, an opening handshake or an echo is whole.
+    fn completed(&mut self, extra: bool, open: bool) -> Step {
+        match (&self.mode, self.phase) {
+            (Mode::Echo(_), Phase::Upgrading) if extra || !open => {
+                failed(Outcome::ExtraBytes, false)
+            }
+            (Mode::Echo(_), Phase::Upgrading) => {
+                self.phase = Phase::Open;
+                // Of the request; messages have a buffer of their own.
+                self.written = 0;
+                Step::Ready
+            }
+            // An end that nobody asked for is no better than bytes.
+            (Mode::Echo(_), phase) => {
+                let reusable = open && !extra && phase == Phase::Reading;
+                self.complete(!reusable, reusable)
+            }
+            (Mode::Requests | Mode::Events(_), phase) => {
+                let reusable = open && self.parser.keep_alive() && phase == Phase::Reading;
+                self.complete(extra, reusable && !extra)
+            }
+        }
+    }
+
     const fn complete(&mut self, extra: bool, reusable: bool) -> Step {
         self.responses += 1;
         self.phase = Phase::Open;
@@ -398,79 +511,6 @@ impl Connection {
     }
 }
 
-/// What is known of a response body without keeping it.
-#[derive(Debug)]
-pub(super) struct BodyCheck {
-    length: u64,
-    /// Whether the body so far is a prefix of the expected bytes.
-    equal: bool,
-    hasher: Option<Sha256>,
-}
-
-impl BodyCheck {
-    fn start(&mut self, digest: bool) {
-        self.length = 0;
-        self.equal = true;
-        self.hasher = digest.then(Sha256::new);
-    }
-
-    fn update(&mut self, expected: Option<&ExpectedBody>, part: &[u8]) {
-        if let (Some(ExpectedBody::Bytes(expected)), true) = (expected, self.equal) {
-            let start = usize::try_from(self.length).unwrap_or(usize::MAX);
-            let window = start
-                .checked_add(part.len())
-                .and_then(|end| expected.get(start..end));
-            self.equal = window == Some(part);
-        }
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(part);
-        }
-        self.length += part.len() as u64;
-    }
-
-    pub(super) const fn length(&self) -> u64 {
-        self.length
-    }
-
-    /// SHA-256 of the body, if it was asked for.
-    pub(super) fn sha256(&self) -> Option<[u8; 32]> {
-        self.hasher.clone().map(|hasher| hasher.finalize().into())
-    }
-
-    pub(super) fn matches(&self, expected: &ExpectedBody) -> bool {
-        match expected {
-            ExpectedBody::Bytes(bytes) => self.equal && self.length == bytes.len() as u64,
-            ExpectedBody::Sha256(digest) => self.sha256() == Some(*digest),
-        }
-    }
-}
-
 const fn failed(outcome: Outcome, untouched: bool) -> Step {
     Step::Failed { outcome, untouched }
-}
-
-/// Class of a failure after the connection was there.
-fn request_outcome(error: &TransportError) -> Outcome {
-    match error {
-        TransportError::Tls => Outcome::TlsError,
-        TransportError::Io(_) => Outcome::Reset,
-    }
-}
-
-/// Class of a failure to connect.
-fn connect_outcome(error: &TransportError) -> Outcome {
-    let error: &io::Error = match error {
-        TransportError::Tls => return Outcome::TlsError,
-        TransportError::Io(error) => error,
-    };
-    match Errno::from_io_error(error) {
-        // This machine ran out of ports, descriptors or memory: no server failed.
-        Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-            Outcome::NotSent
-        }
-        Some(Errno::TIMEDOUT) => Outcome::ConnectTimeout,
-        Some(Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE) => Outcome::Reset,
-        // Refused, unreachable, no such socket, a Unix backlog that is full.
-        _ => Outcome::ConnectRefused,
-    }
 }

@@ -2,23 +2,30 @@
 //!
 //! ```text
 //! plan ──► worker (one per thread) ──► connection ──► transport ──► server
-//!             │  tally                    └ response (parser)
-//!             └──► report
+//!             │  tally                    ├ response (parser)
+//!             └──► report                 └ websocket, events
 //! ```
 //!
 //! It guarantees that each measured attempt has exactly one [`Outcome`], and that
 //! only correct answers are throughput.
 
+mod body;
 mod connection;
+mod events;
+mod fan_out;
 mod outcome;
 mod plan;
 mod report;
 mod response;
+mod share;
+#[cfg(test)]
+mod stream_tests;
 mod tally;
 mod target;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod websocket;
 mod worker;
 
 use std::sync::atomic::AtomicBool;
@@ -26,13 +33,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use events::EventFeed;
 pub use outcome::{Outcome, OutcomeCounts};
-pub use plan::{Expectation, ExpectedBody, LoadPlan, RequestTemplate, Stop};
+pub use plan::{Exchange, Expectation, ExpectedBody, LoadPlan, RequestTemplate, Stop};
 pub use report::{LatencySummary, LoadReport, ResponseDigest, ThreadReport};
 pub use target::{Address, Target, Tls, Trust, parse_target};
+pub use websocket::WebSocketEcho;
 
+use self::fan_out::FanOut;
+use self::share::Share;
 use self::tally::Tally;
-use self::worker::{Share, Worker};
+use self::worker::Worker;
 use crate::Error;
 
 /// Runs a plan and returns what was measured.
@@ -56,7 +67,7 @@ pub fn run(plan: &LoadPlan, stop_flag: &AtomicBool) -> Result<LoadReport, Error>
             let (start, begin) = mpsc::channel::<Instant>();
             let ready = ready.clone();
             let body = move || {
-                let worker = Worker::new(plan, share);
+                let worker = Driver::new(plan, share);
                 // Fails only if the run was given up, which `begin` tells as well.
                 let _ = ready.send(worker.is_ok());
                 // The last of these to go ends the wait for all threads.
@@ -141,13 +152,40 @@ pub fn probe(plan: &LoadPlan) -> Result<ResponseDigest, Error> {
     })
 }
 
+/// What runs on a thread.
+enum Driver<'a> {
+    /// Each connection for itself.
+    Connections(Box<Worker<'a>>),
+    /// All of them listen to one.
+    FanOut(Box<FanOut<'a>>),
+}
+
+impl<'a> Driver<'a> {
+    fn new(plan: &'a LoadPlan, share: Share) -> Result<Self, Error> {
+        Ok(match &plan.exchange {
+            Exchange::Requests | Exchange::Echo(_) => {
+                Self::Connections(Box::new(Worker::new(plan, share)?))
+            }
+            Exchange::Feed(feed) => Self::FanOut(Box::new(FanOut::new(plan, feed, share)?)),
+        })
+    }
+
+    fn run(self, start: Instant, stop_flag: &AtomicBool) -> Result<(Tally, ThreadReport), Error> {
+        match self {
+            Self::Connections(worker) => worker.run(start, stop_flag),
+            Self::FanOut(fan_out) => fan_out.run(start, stop_flag),
+        }
+    }
+}
+
 /// Divides connections and attempts among the threads, the first getting the rest.
 fn shares(plan: &LoadPlan) -> Vec<Share> {
     let threads = plan.threads.min(plan.connections);
+    let (each, rest) = (plan.connections / threads, plan.connections % threads);
     (0..threads)
         .map(|index| Share {
-            connections: plan.connections / threads
-                + usize::from(index < plan.connections % threads),
+            first: index * each + index.min(rest),
+            connections: each + usize::from(index < rest),
             attempts: match plan.stop {
                 Stop::Duration(_) => None,
                 Stop::Requests(total) => {

@@ -33,6 +33,9 @@ pub enum Outcome {
     RequestTimeout,
     /// Bytes arrived that belong to no response.
     ExtraBytes,
+    /// The server did not do what the exchange needs first: switch to a
+    /// WebSocket, open an event stream, take an event to send on.
+    ExchangeRefused,
     /// The request was in flight when the run stopped.
     AbortedAtDeadline,
     /// The request was not sent: the run stopped first, or this machine could
@@ -42,7 +45,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every class, in the order of reports.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ok,
         Self::Http4xx,
         Self::Http5xx,
@@ -56,6 +59,7 @@ impl Outcome {
         Self::ParseError,
         Self::RequestTimeout,
         Self::ExtraBytes,
+        Self::ExchangeRefused,
         Self::AbortedAtDeadline,
         Self::NotSent,
     ];
@@ -76,6 +80,7 @@ impl Outcome {
             Self::ParseError => "parse_error",
             Self::RequestTimeout => "request_timeout",
             Self::ExtraBytes => "extra_bytes",
+            Self::ExchangeRefused => "exchange_refused",
             Self::AbortedAtDeadline => "aborted_at_deadline",
             Self::NotSent => "not_sent",
         }

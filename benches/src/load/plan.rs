@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
+use super::events::{self, EventFeed};
 use super::target::Target;
+use super::websocket::{self, WebSocketEcho};
 use crate::Error;
 
-/// One closed-loop run: each connection sends its next request after an answer.
+/// One closed-loop run: what is sent next waits for the answer to what was sent.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     /// Where the requests go.
@@ -31,6 +33,8 @@ pub struct LoadPlan {
     pub keep_alive: bool,
     /// What a correct answer is.
     pub expect: Expectation,
+    /// What goes over the connections.
+    pub exchange: Exchange,
     /// Processors to pin the threads to, in turn.
     pub cpus: Option<Vec<usize>>,
 }
@@ -58,6 +62,22 @@ impl LoadPlan {
         if self.connect_timeout.is_zero() {
             return invalid("connect_timeout", "zero");
         }
+        let bytes = match &self.exchange {
+            Exchange::Requests => None,
+            Exchange::Echo(echo) => Some((echo.bytes, websocket::NUMBER_BYTES)),
+            // A second thread's events would come on the streams of the first.
+            Exchange::Feed(_) if self.threads > 1 => {
+                return invalid("threads", "an event feed needs one alone");
+            }
+            Exchange::Feed(feed) => Some((feed.bytes(), events::NUMBER_BYTES)),
+        };
+        match bytes {
+            Some((bytes, least)) if bytes < least => {
+                return invalid("exchange", "messages too short");
+            }
+            Some(_) if !self.keep_alive => return invalid("keep_alive", "a stream needs it"),
+            _ => {}
+        }
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
             return invalid("cpus", "empty");
         }
@@ -67,6 +87,25 @@ impl LoadPlan {
             Stop::Duration(_) | Stop::Requests(_) => Ok(()),
         }
     }
+}
+
+/// What goes over a connection once it is open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Exchange {
+    /// One request and its response after the other.
+    #[default]
+    Requests,
+    /// Messages on the WebSocket that the request opens; each must come back.
+    ///
+    /// An attempt is one message, its latency the time until the whole echo is
+    /// there. A WebSocket that ends is an error, also between two messages.
+    Echo(WebSocketEcho),
+    /// Events on the streams that the request opens, one on each connection.
+    ///
+    /// An attempt is one event on one stream, its latency the time from the
+    /// post. The next event is posted when the last stream has the one before.
+    /// The first error ends the run: with a listener less it is another load.
+    Feed(EventFeed),
 }
 
 /// When a run stops.

@@ -15,14 +15,14 @@ use super::*;
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// A server whose behaviour on one connection is a function.
-struct Server {
-    address: SocketAddr,
-    connections: Arc<AtomicU64>,
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    pub(super) connections: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl Server {
-    fn new(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+    pub(super) fn new(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicU64::new(0));
@@ -54,7 +54,7 @@ impl Server {
         })
     }
 
-    fn plan(&self) -> LoadPlan {
+    pub(super) fn plan(&self) -> LoadPlan {
         plan(&format!("http://{}/", self.address), None)
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Server {
 }
 
 /// Reads one request; false at the end of the stream.
-fn read_request(reader: &mut impl std::io::BufRead) -> bool {
+pub(super) fn read_request(reader: &mut impl std::io::BufRead) -> bool {
     let mut length = 0;
     loop {
         let mut line = String::new();
@@ -93,7 +93,7 @@ where
 }
 
 /// Ten attempts on one connection and one thread.
-fn plan(url: &str, trust: Option<&Trust>) -> LoadPlan {
+pub(super) fn plan(url: &str, trust: Option<&Trust>) -> LoadPlan {
     let (target, path) = parse_target(url, trust).unwrap();
     let request = RequestTemplate::serialise(&target, "GET", &path, &[], b"", true).unwrap();
     LoadPlan {
@@ -107,6 +107,7 @@ fn plan(url: &str, trust: Option<&Trust>) -> LoadPlan {
         connect_timeout: Duration::from_secs(20),
         keep_alive: true,
         expect: Expectation::default(),
+        exchange: Exchange::Requests,
         cpus: None,
     }
 }
@@ -119,7 +120,7 @@ fn with_method(mut plan: LoadPlan, method: &str, body: &[u8]) -> LoadPlan {
 }
 
 /// Runs the plan and compares all classes; those not named must be empty.
-fn check(plan: &LoadPlan, expected: &[(Outcome, u64)]) -> LoadReport {
+pub(super) fn check(plan: &LoadPlan, expected: &[(Outcome, u64)]) -> LoadReport {
     let report = run(plan, &AtomicBool::new(false)).unwrap();
     report.check_invariants().unwrap();
     let found: Vec<_> = report

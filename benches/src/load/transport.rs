@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
 use rustls::{ClientConfig, ClientConnection};
 
+use super::outcome::Outcome;
 use super::target::{Address, Target};
 
 /// Bytes asked for in one receive call.
@@ -56,6 +58,34 @@ pub(super) enum Received<'a> {
 pub(super) enum TransportError {
     Io(io::Error),
     Tls,
+}
+
+impl TransportError {
+    /// Class of a failure after the connection was there.
+    pub(super) const fn request_outcome(&self) -> Outcome {
+        match self {
+            Self::Tls => Outcome::TlsError,
+            Self::Io(_) => Outcome::Reset,
+        }
+    }
+
+    /// Class of a failure to connect.
+    pub(super) fn connect_outcome(&self) -> Outcome {
+        let error = match self {
+            Self::Tls => return Outcome::TlsError,
+            Self::Io(error) => error,
+        };
+        match Errno::from_io_error(error) {
+            // This machine ran out of ports, descriptors or memory: no server failed.
+            Some(
+                Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM,
+            ) => Outcome::NotSent,
+            Some(Errno::TIMEDOUT) => Outcome::ConnectTimeout,
+            Some(Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE) => Outcome::Reset,
+            // Refused, unreachable, no such socket, a Unix backlog that is full.
+            _ => Outcome::ConnectRefused,
+        }
+    }
 }
 
 impl From<io::Error> for TransportError {
@@ -127,6 +157,16 @@ impl Transport {
             }
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the close of the socket a reset: what the peer still sends has nobody to read it.
+    pub(super) fn reset_on_close(&self) {
+        if let Socket::Tcp(stream) = &self.socket {
+            // Without it the peer only learns later; there is nothing else to do about it.
+            socket2::SockRef::from(stream)
+                .set_linger(Some(std::time::Duration::ZERO))
+                .ok();
         }
     }
 

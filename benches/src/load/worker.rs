@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use rustls::ClientConfig;
-use rustls::client::Resumption;
 
-use super::connection::{Attempt, Connection, Io, Phase, Readiness, Step};
+use super::connection::{Attempt, Connection, Io, Mode, Phase, Readiness, Step};
 use super::outcome::Outcome;
-use super::plan::{LoadPlan, Stop};
+use super::plan::{Exchange, LoadPlan, Stop};
 use super::report::{ResponseDigest, ThreadReport};
+use super::share::{Share, Thread};
 use super::tally::{Tally, Usage, earlier};
 use super::transport::Buffers;
+use super::websocket::EchoStream;
 use crate::Error;
 
 /// Longest wait for events: the delay with which the stop flag is seen.
-const MAX_WAIT: Duration = Duration::from_millis(50);
+pub(super) const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// Shortest time between two searches for expired deadlines.
 ///
@@ -35,16 +35,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Events taken from the poll at once.
-const EVENT_CAPACITY: usize = 1024;
-
-/// The part of a plan that one thread does.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Share {
-    pub(super) connections: usize,
-    /// Measured attempts to make, where the plan has a number of them.
-    pub(super) attempts: Option<u64>,
-    pub(super) cpu: Option<usize>,
-}
+pub(super) const EVENT_CAPACITY: usize = 1024;
 
 /// State of one thread.
 #[derive(Debug)]
@@ -69,37 +60,20 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     /// Prepares a thread; must be called on it.
     pub(super) fn new(plan: &'a LoadPlan, share: Share) -> Result<Self, Error> {
-        if let Some(cpu) = share.cpu {
-            let mut set = CpuSet::new();
-            if cpu >= CpuSet::MAX_CPU {
-                return Err(Error::LoadPlan {
-                    field: "cpus",
-                    problem: "no such processor",
-                });
-            }
-            set.set(cpu);
-            sched_setaffinity(None, &set).map_err(|error| Error::LoadThread {
-                operation: "pin",
-                source: error.into(),
-            })?;
-        }
-        let poll = Poll::new().map_err(|source| Error::LoadThread {
-            operation: "create a poll for",
-            source,
-        })?;
-        // A store of sessions for each thread: a shared one would be a shared lock.
-        let tls_config = plan.target.tls.as_ref().map(|tls| {
-            let mut config = ClientConfig::clone(&tls.config);
-            config.resumption = Resumption::default();
-            Arc::new(config)
-        });
+        let Thread { poll, tls_config } = Thread::prepare(plan, share)?;
         let now = Instant::now();
+        let mode = |index| match &plan.exchange {
+            Exchange::Echo(echo) => Mode::Echo(Box::new(EchoStream::new(echo, index))),
+            Exchange::Requests | Exchange::Feed(_) => Mode::Requests,
+        };
         Ok(Self {
             plan,
             tls_config,
             poll,
             buffers: Buffers::new(),
-            connections: (0..share.connections).map(|_| Connection::new()).collect(),
+            connections: (share.first..share.first + share.connections)
+                .map(|index| Connection::new(mode(index)))
+                .collect(),
             tally: Tally::new(plan.request_timeout, plan.connect_timeout),
             active: share.connections,
             budget: share.attempts,
@@ -245,7 +219,9 @@ impl<'a> Worker<'a> {
         let tls_config = self.tls_config.clone();
         let step = self.with_connection(index, |connection, plan, io| {
             connection.connect_began = Some(now);
-            connection.open(&plan.target, tls_config.as_ref(), Token(index), io)
+            let request = connection.attempt.map_or(0, |attempt| attempt.request);
+            let request = &plan.requests[request];
+            connection.open(&plan.target, request, tls_config.as_ref(), Token(index), io)
         });
         let connection = &self.connections[index];
         let limit = now + self.plan.connect_timeout;
@@ -333,6 +309,13 @@ impl<'a> Worker<'a> {
         let head = connection
             .attempt
             .is_some_and(|attempt| self.plan.requests[attempt.request].is_head());
+        if let Some(is_equal) = connection.echo_is_equal() {
+            return if is_equal {
+                Outcome::Ok
+            } else {
+                Outcome::BodyMismatch
+            };
+        }
         match &expect.body {
             Some(expected) if !head && !connection.body().matches(expected) => {
                 Outcome::BodyMismatch
@@ -353,7 +336,9 @@ impl<'a> Worker<'a> {
         let now = Instant::now();
         let plan = self.plan;
         let connection = &mut self.connections[index];
+        // No WebSocket may be closed between two messages.
         let stale = untouched
+            && plan.exchange == Exchange::Requests
             && connection.is_reused()
             && matches!(outcome, Outcome::EofEarly | Outcome::Reset);
         if let Some(attempt) = &mut connection.attempt
@@ -446,7 +431,7 @@ impl<'a> Worker<'a> {
                     self.begin_attempt(index);
                     continue;
                 }
-                Phase::Connecting | Phase::Handshaking
+                Phase::Connecting | Phase::Handshaking | Phase::Upgrading
                     if sent.is_none_or(|sent| sent + self.plan.request_timeout > now) =>
                 {
                     self.settle(index, Outcome::ConnectTimeout, now);

@@ -1,8 +1,9 @@
 //! Single plain GET exchanges, for what the load engine is too heavy: the first answer of a
-//! starting server, connections that are held open, and a server's counters.
+//! starting server, connections that are held open, a server's counters, and a body to look at.
 //!
 //! Only responses with a `Content-Length` are read (RFC 9112 §6.2); anything else is an error.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -22,35 +23,57 @@ pub(super) fn get_once(address: SocketAddr, path: &str) -> io::Result<()> {
 
 /// Connects, asks once, and returns the connection still open.
 pub(super) fn get_and_hold(address: SocketAddr, path: &str) -> io::Result<TcpStream> {
-    get(address, path).map(|(stream, _)| stream)
+    get(address, path, &BTreeMap::new()).map(|(stream, _)| stream)
 }
 
-/// Reads a counter of a Prometheus text page, summed over its labels.
+/// Asks once, and returns the body with its content coding.
+pub(super) fn get_body(
+    address: SocketAddr,
+    path: &str,
+    headers: &BTreeMap<String, String>,
+) -> io::Result<Answer> {
+    get(address, path, headers).map(|(_, answer)| answer)
+}
+
+/// What a server answered with 200.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) content_encoding: Option<String>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Reads a counter of a Prometheus text page: the series that is named with its labels, as
+/// `name{label="value"}`, or the sum over all series of a name without labels.
 ///
 /// # Errors
 ///
 /// Besides those of the exchange: the page has no such counter.
 pub(super) fn get_counter(address: SocketAddr, path: &str, name: &str) -> io::Result<u64> {
-    let (_, body) = get(address, path)?;
-    counter(&String::from_utf8_lossy(&body), name)
+    let (_, answer) = get(address, path, &BTreeMap::new())?;
+    counter(&String::from_utf8_lossy(&answer.body), name)
         .ok_or_else(|| io::Error::other(format!("{path} has no counter {name}")))
 }
 
-/// Connects and asks once; returns the connection still open, and the body.
-fn get(address: SocketAddr, path: &str) -> io::Result<(TcpStream, Vec<u8>)> {
+/// Connects and asks once; returns the connection still open, and the answer.
+fn get(
+    address: SocketAddr,
+    path: &str,
+    headers: &BTreeMap<String, String>,
+) -> io::Result<(TcpStream, Answer)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
     stream.set_nodelay(true)?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n");
+    for (name, value) in headers {
+        request.extend([name, ": ", value, "\r\n"]);
+    }
+    request.push_str("\r\n");
     stream.write_all(request.as_bytes())?;
     let mut received = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        match whole_body(&received)? {
-            Some(body) => {
-                let body = body.to_vec();
-                return Ok((stream, body));
-            }
+        match whole_answer(&received)? {
+            Some(answer) => return Ok((stream, answer)),
             None if received.len() > MAX_RESPONSE_BYTES => {
                 return Err(io::Error::other("the response is too long"));
             }
@@ -68,16 +91,16 @@ fn counter(page: &str, name: &str) -> Option<u64> {
     let values = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         let value = match rest.strip_prefix('{') {
-            Some(labels) => labels.rsplit_once("} ")?.1,
-            None => rest.strip_prefix(' ')?,
+            Some(labels) if !name.ends_with('}') => labels.rsplit_once("} ")?.1,
+            _ => rest.strip_prefix(' ')?,
         };
         value.trim().parse::<u64>().ok()
     });
     values.reduce(|a, b| a + b)
 }
 
-/// The body of a whole 200; `None` while more is to come, another status or framing is an error.
-fn whole_body(received: &[u8]) -> io::Result<Option<&[u8]>> {
+/// A whole 200; `None` while more is to come, another status or framing is an error.
+fn whole_answer(received: &[u8]) -> io::Result<Option<Answer>> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let head_length = match response.parse(received) {
@@ -91,14 +114,20 @@ fn whole_body(received: &[u8]) -> io::Result<Option<&[u8]>> {
             response.code.unwrap_or(0)
         )));
     }
-    let length = response
-        .headers
-        .iter()
-        .find(|field| field.name.eq_ignore_ascii_case("content-length"))
-        .and_then(|field| std::str::from_utf8(field.value).ok()?.parse::<usize>().ok())
+    let field = |name: &str| {
+        let mut fields = response.headers.iter();
+        let field = fields.find(|field| field.name.eq_ignore_ascii_case(name))?;
+        std::str::from_utf8(field.value).ok()
+    };
+    let length = field("content-length")
+        .and_then(|length| length.parse::<usize>().ok())
         .ok_or_else(|| io::Error::other("no content-length"))?;
     let end = head_length.checked_add(length);
-    Ok(end.and_then(|end| received.get(head_length..end)))
+    let body = end.and_then(|end| received.get(head_length..end));
+    Ok(body.map(|body| Answer {
+        content_encoding: field("content-encoding").map(str::to_owned),
+        body: body.to_vec(),
+    }))
 }
 
 #[cfg(test)]
@@ -109,9 +138,14 @@ mod tests {
     fn a_response_is_whole_at_its_last_byte_only() {
         let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         for end in 0..response.len() {
-            assert_eq!(whole_body(&response[..end]).unwrap(), None, "{end}");
+            assert!(whole_answer(&response[..end]).unwrap().is_none(), "{end}");
         }
-        assert_eq!(whole_body(response).unwrap(), Some(&b"ok"[..]));
+        let answer = whole_answer(response).unwrap().unwrap();
+        assert_eq!(answer.body, b"ok");
+        assert_eq!(answer.content_encoding, None);
+        let coded = b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n";
+        let coding = whole_answer(coded).unwrap().unwrap().content_encoding;
+        assert_eq!(coding.as_deref(), Some("br"));
     }
 
     #[test]
@@ -121,7 +155,7 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             b"SSH-2.0-x\r\n\r\n",
         ] {
-            assert!(whole_body(response).is_err());
+            assert!(whole_answer(response).is_err());
         }
     }
 
@@ -133,6 +167,8 @@ mod tests {
         for (name, expected) in [
             ("sent_total", Some(7)),
             ("asked_total", Some(7)),
+            ("asked_total{route=\"/\"}", Some(4)),
+            ("asked_total{route=\"/none\"}", None),
             ("sent", None),
             ("rate", None),
             ("other_total", None),

@@ -4,6 +4,7 @@
 //! Servers and the load engine sit on different CPUs. Nothing here writes to the ledger; the
 //! record that [`run`] returns goes there by [`append`](crate::ledger::append).
 
+mod coded;
 mod content;
 mod exchange;
 mod plan;

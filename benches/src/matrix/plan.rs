@@ -5,16 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::content::{MAX_FILE_BYTES, content};
+use super::content::{MAX_FILE_BYTES, MIN_JSON_BYTES, content, is_json};
 use crate::Error;
-use crate::ledger::{Bound, CellKind, Decimal, Metric, ServedFile, Target, Workload, sha256_hex};
+use crate::ledger::{
+    Bound, CellKind, Coding, Decimal, EchoedMessages, Metric, PostedEvents, ServedFile, Target,
+    Workload, sha256_hex,
+};
 
 /// Below 6 rounds there is no exact 95 % interval of a median.
 pub const MIN_ROUNDS: u32 = 6;
+
+/// Bytes of a message or event: from its number to what fits a frame of any server.
+const MESSAGE_BYTES: RangeInclusive<u64> = 16..=1024 * 1024;
 
 /// A parsed and checked matrix.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,6 +81,12 @@ pub struct CellPlan {
     pub expect_body: Option<String>,
     /// File that the bench makes in `{dir}/files` and that every response holds.
     pub file: Option<ServedFile>,
+    /// Content coding that is asked for, and that every response must have.
+    pub coding: Option<Coding>,
+    /// Messages on the WebSocket that the request opens, with status 101.
+    pub echo: Option<EchoedMessages>,
+    /// Events on the streams that the request opens.
+    pub feed: Option<PostedEvents>,
     /// Connections of the load engine, or held open in a `start` cell.
     #[serde(default = "one")]
     pub connections: u32,
@@ -149,6 +162,9 @@ impl ExchangePlan {
             expect_status: self.expect_status,
             expect_body_sha256: (self.expect_body.as_ref()).map(|body| sha256_hex(body.as_bytes())),
             file: None,
+            coding: None,
+            echo: None,
+            feed: None,
         }
     }
 }
@@ -172,6 +188,8 @@ pub struct TargetPlan {
     pub arm: String,
     /// Arm to compare with, for a limit on a ratio.
     pub versus: Option<String>,
+    /// Arm whose value is taken from both first: what remains is what they have beyond it.
+    pub less: Option<String>,
     /// Highest ratio to `versus`.
     pub ratio_at_most: Option<f64>,
     /// Lowest ratio to `versus`.
@@ -256,6 +274,7 @@ impl CellPlan {
             _ => {}
         }
         self.check_file()?;
+        self.check_exchange()?;
         let mut labels = BTreeSet::new();
         for arm in &self.arms {
             check_name("arm", arm.label()).map_err(|error| error.to_string())?;
@@ -296,22 +315,72 @@ impl CellPlan {
         if !(1..=MAX_FILE_BYTES).contains(&file.bytes) {
             return Err(format!("a file has 1 to {MAX_FILE_BYTES} bytes"));
         }
+        if is_json(&file.name) && file.bytes < MIN_JSON_BYTES {
+            return Err(format!("a JSON file has at least {MIN_JSON_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// A stream is what its first request opens; a coded body is one that is known.
+    fn check_exchange(&self) -> Result<(), String> {
+        let is_stream = self.echo.is_some() || self.feed.is_some();
+        let is_own = |arm: &ArmPlan| arm.exchange.is_some();
+        let has_body = self.file.is_some() || self.expect_body.is_some();
+        if (is_stream || self.coding.is_some()) && self.kind != CellKind::Load {
+            return Err("only a load cell has an exchange of another kind".into());
+        }
+        if is_stream && (has_body || self.body.is_some() || self.method != "GET") {
+            return Err("a stream begins with a GET, and its messages are its bodies".into());
+        }
+        let kinds = [
+            self.coding.is_some(),
+            self.echo.is_some(),
+            self.feed.is_some(),
+        ];
+        if kinds.into_iter().filter(|is_given| *is_given).count() > 1 {
+            return Err("coding, echo and feed exclude each other".into());
+        }
+        if is_stream && self.arms.iter().any(is_own) {
+            return Err("arms of a stream have no exchange of their own".into());
+        }
+        if self.coding.is_some() && self.arms.iter().any(|arm| arm.tls) {
+            return Err("coded answers are looked at in clear".into());
+        }
+        if self.coding.is_some() && !has_body {
+            return Err("what a coded body decodes to must be known".into());
+        }
+        let lengths = [self.echo.map(|echo| echo.bytes)]
+            .into_iter()
+            .chain([self.feed.as_ref().map(|feed| feed.bytes)]);
+        if lengths
+            .flatten()
+            .any(|bytes| !MESSAGE_BYTES.contains(&bytes))
+        {
+            return Err(format!("a message has {MESSAGE_BYTES:?} bytes"));
+        }
         Ok(())
     }
 
     /// Returns the exchange in the form of the record; `None` for a `micro` cell.
     pub fn workload(&self) -> Option<Workload> {
-        let body_sha256 = |file: &ServedFile| sha256_hex(&content(file.bytes));
+        let body_sha256 = |file: &ServedFile| sha256_hex(&content(file));
+        let mut headers = self.headers.clone();
+        if let Some(coding) = self.coding {
+            headers.insert("accept-encoding".to_owned(), coding.token().to_owned());
+        }
         (self.kind != CellKind::Micro).then(|| Workload {
             method: self.method.clone(),
             path: self.path.clone(),
-            headers: self.headers.clone(),
+            headers,
             body: self.body.clone(),
             expect_status: self.expect_status,
             expect_body_sha256: (self.expect_body.as_ref())
                 .map(|body| sha256_hex(body.as_bytes()))
                 .or_else(|| self.file.as_ref().map(body_sha256)),
             file: self.file.clone(),
+            coding: self.coding,
+            echo: self.echo,
+            feed: self.feed.clone(),
         })
     }
 
@@ -332,8 +401,12 @@ impl CellPlan {
                 CellKind::Micro => self.function.as_deref() == Some(label),
                 CellKind::Load | CellKind::Start => self.arms.iter().any(|a| a.label() == label),
             };
-            if !known(&plan.arm) || !plan.versus.as_deref().is_none_or(known) {
+            let others = [&plan.versus, &plan.less].into_iter().flatten();
+            if !known(&plan.arm) || !others.map(String::as_str).all(known) {
                 return fail("no such arm");
+            }
+            if plan.less.is_some() && plan.versus.is_none() {
+                return fail("less is a part of a comparison");
             }
             let limits = [
                 plan.ratio_at_most.map(|limit| (Bound::AtMost, limit, true)),
@@ -362,6 +435,7 @@ impl CellPlan {
                 metric: plan.metric,
                 label: plan.arm.clone(),
                 versus: plan.versus.clone(),
+                less: plan.less.clone(),
                 bound,
                 limit,
                 margin,
@@ -512,6 +586,49 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_has_one_kind_of_exchange() {
+        let with = |lines: &str| {
+            let id = "id = \"hello\"";
+            parse(&GOOD.replacen(id, &format!("{id}\n{lines}"), 1))
+        };
+        let echo = "echo = { text = true, bytes = 64 }";
+        let feed = "feed = { path = \"/feed\", bytes = 64 }";
+        let coding = "coding = \"br\"";
+        let workload = |lines| with(lines).unwrap().cells[0].workload().unwrap();
+        assert_eq!(workload(echo).echo.unwrap().bytes, 64);
+        assert_eq!(workload(feed).feed.unwrap().path, "/feed");
+        let coded = workload("coding = \"br\"\nexpect_body = \"a\"");
+        assert_eq!(coded.coding, Some(Coding::Br));
+        assert_eq!(coded.headers["accept-encoding"], "br");
+        for (lines, expected) in [
+            (format!("{echo}\n{feed}"), "exclude each other"),
+            (
+                format!("{echo}\n{coding}\nexpect_body = \"\""),
+                "begins with a GET",
+            ),
+            (format!("{echo}\nmethod = \"POST\""), "begins with a GET"),
+            (coding.to_owned(), "must be known"),
+            (echo.replace("64", "15"), "a message has"),
+            (feed.replace("64", "2000000"), "a message has"),
+            (String::from("coding = \"deflate\""), "unknown variant"),
+        ] {
+            let error = with(&lines).unwrap_err();
+            assert!(error.contains(expected), "{lines}: {error}");
+        }
+        for (from, to, expected) in [
+            (
+                "versus = \"aa\"",
+                "versus = \"aa\"\nless = \"b\"",
+                "no such arm",
+            ),
+            ("versus = \"aa\"", "less = \"aa\"", "less is a part"),
+        ] {
+            let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
     fn a_file_is_the_expected_body() {
         let with = |file: &str| {
             let id = "id = \"hello\"";
@@ -519,8 +636,8 @@ mod tests {
         };
         let matrix = with("name = \"f.bin\", bytes = 4096").unwrap();
         let workload = matrix.cells[0].workload().unwrap();
-        assert_eq!(workload.file.unwrap().bytes, 4096);
-        let digest = sha256_hex(&content(4096));
+        assert_eq!(workload.file.as_ref().unwrap().bytes, 4096);
+        let digest = sha256_hex(&content(&workload.file.clone().unwrap()));
         assert_eq!(workload.expect_body_sha256, Some(digest));
         for (file, expected) in [
             ("name = \"../f\", bytes = 1", "not a name"),

@@ -13,15 +13,17 @@ use std::time::Duration;
 use crate::Error;
 use crate::ledger::{
     ArmRecord, CellRecord, EngagementRecord, LoadRecord, RoundRecord, Workload, hexadecimal,
+    sha256_hex,
 };
 use crate::load::{
-    self, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome, RequestTemplate,
-    ResponseDigest, Stop, Trust, parse_target,
+    self, EventFeed, Exchange, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome,
+    RequestTemplate, ResponseDigest, Stop, Trust, WebSocketEcho, parse_target,
 };
 use crate::machine::{Placement, process_usage};
 
+use super::coded::decode;
 use super::content;
-use super::exchange::{get_and_hold, get_counter};
+use super::exchange::{get_and_hold, get_body, get_counter};
 use super::plan::Matrix;
 use super::programs::Config;
 use super::server::Server;
@@ -103,18 +105,22 @@ impl Bench {
             return Ok(Some(reason));
         }
         let mut plan = self.plan(cell, workload, arm, &server)?;
-        let probed = match probe(&plan, workload) {
+        let probed = match probe(&plan, workload, &server) {
             Ok(found) => found,
             Err(reason) => return Ok(Some(reason)),
         };
-        let body = probed.body_sha256;
+        let Probed { digest, coded } = probed;
+        let body = digest.body_sha256;
         result.probe_body_sha256 = Some(hexadecimal(&body));
         // From here on every body is compared, so errors and other work cannot count. Bytes where
         // they are at hand: hashing a large body costs more than all that is measured.
-        plan.expect.body = Some(match (&self.content, &workload.file) {
-            (Some(content), Some(_)) => ExpectedBody::Bytes(content.clone()),
-            _ => ExpectedBody::Sha256(body),
-        });
+        plan.expect.body = match (&plan.exchange, coded, &self.content, &workload.file) {
+            // Messages and events are compared with what was sent.
+            (Exchange::Echo(_) | Exchange::Feed(_), ..) => None,
+            (_, Some(coded), ..) => Some(ExpectedBody::Bytes(coded)),
+            (_, _, Some(content), Some(_)) => Some(ExpectedBody::Bytes(content.clone())),
+            _ => Some(ExpectedBody::Sha256(body)),
+        };
 
         if cell.warm_up_ms > 0 {
             plan.stop = Stop::Duration(Duration::from_millis(cell.warm_up_ms));
@@ -136,7 +142,7 @@ impl Bench {
             return Err(Error::Interrupted);
         }
         report.check_invariants()?;
-        result.load = Some(load_record(&report, probed.body_len));
+        result.load = Some(load_record(&report, digest.body_len));
         result.rss_before_bytes = before.rss_bytes;
         result.server_cpu_ns = after.cpu_ns_since(&before);
         result.client_cpu_ns = Some(report.client_cpu_ns);
@@ -151,8 +157,8 @@ impl Bench {
             }
             Err(reason) => return Ok(Some(reason)),
         }
-        Ok(match probe(&plan, workload) {
-            Ok(again) if again.body_sha256 == body => server.stop().err(),
+        Ok(match probe(&plan, workload, &server) {
+            Ok(again) if again.digest.body_sha256 == body => server.stop().err(),
             Ok(_) => Some(String::from("the body changed during the round")),
             Err(reason) => Some(format!("after the load: {reason}")),
         })
@@ -206,9 +212,21 @@ impl Bench {
         let scheme = if arm.tls { "https" } else { "http" };
         let url = format!("{scheme}://{}{}", server.address(), workload.path);
         let (target, path) = parse_target(&url, Some(&Trust::Insecure))?;
-        let headers: Vec<(String, String)> = (workload.headers.iter())
+        let mut headers: Vec<(String, String)> = (workload.headers.iter())
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
+        let length = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let exchange = match (&workload.echo, &workload.feed) {
+            (Some(echo), _) => {
+                let echo = WebSocketEcho::new(echo.text, length(echo.bytes));
+                headers.extend(echo.headers());
+                Exchange::Echo(echo)
+            }
+            (None, Some(feed)) => {
+                Exchange::Feed(EventFeed::new(&target, &feed.path, length(feed.bytes))?)
+            }
+            (None, None) => Exchange::Requests,
+        };
         let body = workload.body.as_deref().unwrap_or_default().as_bytes();
         let method = &workload.method;
         let request = RequestTemplate::serialise(&target, method, &path, &headers, body, true)?;
@@ -226,27 +244,48 @@ impl Bench {
                 status: Some(workload.expect_status),
                 body: None,
             },
+            exchange,
             cpus: self.placement.client_cpu.map(|cpu| vec![cpu]),
         })
     }
 }
 
-/// Asks once and returns the digest of the body if the answer is the declared one.
-fn probe(plan: &LoadPlan, workload: &Workload) -> Result<ResponseDigest, String> {
-    let found = load::probe(plan).map_err(|error| error.to_string())?;
-    if found.status != workload.expect_status {
+/// An answer that is the declared one.
+struct Probed {
+    digest: ResponseDigest,
+    /// The body as it was sent, where it has a coding.
+    coded: Option<Vec<u8>>,
+}
+
+/// Asks once and describes the body if the answer is the declared one.
+fn probe(plan: &LoadPlan, workload: &Workload, server: &Server) -> Result<Probed, String> {
+    let digest = load::probe(plan).map_err(|error| error.to_string())?;
+    if digest.status != workload.expect_status {
         return Err(format!(
             "status {} instead of {}",
-            found.status, workload.expect_status
+            digest.status, workload.expect_status
         ));
     }
-    let digest = hexadecimal(&found.body_sha256);
+    let mut found = hexadecimal(&digest.body_sha256);
+    let mut coded = None;
+    if let Some(coding) = workload.coding {
+        let answer = get_body(server.address(), &workload.path, &workload.headers)
+            .map_err(|error| error.to_string())?;
+        if sha256_hex(&answer.body) != found {
+            return Err(String::from(
+                "two answers have different codings of the body",
+            ));
+        }
+        let decoded = decode(coding, &answer).map_err(|error| error.to_string())?;
+        found = sha256_hex(&decoded);
+        coded = Some(answer.body);
+    }
     match &workload.expect_body_sha256 {
-        Some(expected) if *expected != digest => Err(format!(
-            "another body than declared: {} bytes, sha256 {digest}",
-            found.body_len
+        Some(expected) if *expected != found => Err(format!(
+            "another body than declared: {} bytes, sha256 {found}",
+            digest.body_len
         )),
-        _ => Ok(found),
+        _ => Ok(Probed { digest, coded }),
     }
 }
 

@@ -21,7 +21,9 @@ fn serves_when_asked() {
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     let count = std::sync::Arc::new(AtomicU32::new(0));
     // Servers run in the folder that has the files.
-    let file = std::fs::read("files/f.bin").unwrap_or_default();
+    let file = (std::fs::read("files/f.bin"))
+        .or_else(|_| std::fs::read("files/f.json"))
+        .unwrap_or_default();
     let file = std::sync::Arc::<[u8]>::from(file);
     let behaviour = std::sync::Arc::<str>::from(behaviour);
     for stream in listener.incoming() {
@@ -53,8 +55,14 @@ fn serves_when_asked() {
                         *body.last_mut().unwrap() ^= 1;
                     }
                 }
+                let mut coding = "";
+                if behaviour.starts_with("gzip") {
+                    assert!(head.contains("accept-encoding: gzip\r\n"), "{head}");
+                    body = coded::tests::gzip(&file[usize::from(&*behaviour == "gzip-torn")..]);
+                    coding = "content-encoding: gzip\r\n";
+                }
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n");
+                let head = format!("HTTP/1.1 {status}\r\n{coding}content-length: {length}\r\n\r\n");
                 if stream
                     .write_all(&[head.as_bytes(), &body].concat())
                     .is_err()
@@ -99,6 +107,8 @@ impl Trial {
             "idles",
             "file",
             "file-torn",
+            "gzip",
+            "gzip-torn",
             "missing",
         ];
         let matrix = behaviours.map(program).concat();
@@ -255,13 +265,40 @@ fn a_made_file_is_compared_whole_in_each_answer() {
     assert_eq!(row.invalid, None);
     assert!(row.metrics[&Metric::BytesPerSecond].min.value() > 0.0);
     assert!(row.metrics.contains_key(&Metric::RssGrowthBytes));
-    let digest = sha256_hex(&content::content(300_000));
+    let served = crate::ledger::ServedFile {
+        name: String::from("f.bin"),
+        bytes: 300_000,
+    };
+    let digest = sha256_hex(&content::content(&served));
     for round in cell.rounds.iter().filter(|round| round.label == "file") {
         assert_eq!(round.probe_body_sha256.as_ref(), Some(&digest));
         assert_eq!(round.load.as_ref().unwrap().body_bytes, Some(300_000));
     }
     let reason = cell.rows[1].invalid.as_deref().unwrap();
     assert!(reason.contains("body_mismatch"), "{reason}");
+}
+
+#[test]
+fn a_coded_body_is_decoded_and_compared_with_the_file() {
+    let arms = "{ program = \"gzip\" }, { program = \"gzip-torn\" }, { program = \"file\" }";
+    let file = "file = { name = \"f.json\", bytes = 3000 }\ncoding = \"gzip\"\n";
+    let cell = Trial::new(&unhurried(&load_cell(arms, file))).cell();
+    assert_eq!(cell.rows[0].invalid, None);
+    let reason = cell.rows[1].invalid.as_deref().unwrap();
+    assert!(reason.contains("another body than declared"), "{reason}");
+    let reason = cell.rows[2].invalid.as_deref().unwrap();
+    assert!(
+        reason.contains("content-encoding none instead of gzip"),
+        "{reason}"
+    );
+    let workload = cell.workload.as_ref().unwrap();
+    assert_eq!(workload.headers["accept-encoding"], "gzip");
+    let sent = cell
+        .rounds
+        .iter()
+        .find(|round| round.label == "gzip")
+        .unwrap();
+    assert_ne!(sent.probe_body_sha256, workload.expect_body_sha256);
 }
 
 #[test]

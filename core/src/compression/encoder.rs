@@ -12,7 +12,7 @@ use brotli::CompressorWriter;
 use brotli::enc::BrotliEncoderParams;
 use flate2::{Compress, FlushCompress, Status};
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective as EndDirective;
-use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
+use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, compress_bound};
 
 use super::{Coding, Compression};
 
@@ -143,6 +143,16 @@ impl Encoder {
                 Ok(())
             }
             State::Zstd(state) => zstd_step(state, &[], out, EndDirective::ZSTD_e_flush),
+        }
+    }
+
+    /// Room for `num_bytes` encoded in one go, so that it takes one step.
+    ///
+    /// With less than the bound zstd goes through buffers of its own.
+    pub(super) fn room(&self, num_bytes: usize) -> usize {
+        match self.state {
+            State::Gzip(_) | State::Brotli(_) => num_bytes / 2,
+            State::Zstd(_) => compress_bound(num_bytes),
         }
     }
 

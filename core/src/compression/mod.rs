@@ -25,6 +25,7 @@ use self::media_type::MediaType;
 use self::stream::CompressedBody;
 use crate::body::Body;
 use crate::error::Error;
+use crate::metrics::count_on_lane;
 use crate::response::Response;
 use crate::vary;
 
@@ -195,14 +196,14 @@ impl Compression {
     fn compress(&self, coding: Coding, must: bool, mut response: Response) -> Response {
         let body = match response.body().as_full() {
             Some(bytes) if bytes.len() <= MAX_ONE_GO_BYTES => {
-                let mut out = Vec::with_capacity(bytes.len() / 2);
-                let done = Encoder::take(coding, self)
-                    .and_then(|encoder| encoder.finish(bytes, &mut out))
-                    .is_ok();
-                if !done || !must && out.len() >= bytes.len() {
-                    return response;
+                let done = Encoder::take(coding, self).and_then(|encoder| {
+                    let mut out = Vec::with_capacity(encoder.room(bytes.len()));
+                    encoder.finish(bytes, &mut out).map(|()| out)
+                });
+                match done {
+                    Ok(out) if must || out.len() < bytes.len() => Body::from(out),
+                    _ => return response,
                 }
-                Body::from(out)
             }
             _ => {
                 let Some(permit) = Permit::take() else {
@@ -213,6 +214,7 @@ impl Compression {
                 Body::custom(CompressedBody::new(inner, coding, self, permit))
             }
         };
+        count_on_lane(|lane| lane.response_compressed(coding));
         response = response.with_body(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.token()));

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
+use crate::compression::Coding;
 use crate::limits::Reject;
 use crate::router::RouteId;
 
@@ -108,6 +109,10 @@ pub(crate) struct LaneMetrics {
     sendfiles: Counter,
     file_cache_hits: Counter,
     file_cache_misses: Counter,
+    compressed: [Counter; Coding::ALL.len()],
+    sse_events: Counter,
+    websocket_received: Counter,
+    websocket_sent: Counter,
 }
 
 impl LaneMetrics {
@@ -128,6 +133,10 @@ impl LaneMetrics {
             sendfiles: Counter::default(),
             file_cache_hits: Counter::default(),
             file_cache_misses: Counter::default(),
+            compressed: Default::default(),
+            sse_events: Counter::default(),
+            websocket_received: Counter::default(),
+            websocket_sent: Counter::default(),
         }
     }
 
@@ -218,6 +227,26 @@ impl LaneMetrics {
         counter.add(1);
     }
 
+    /// An answer got a content coding.
+    pub(crate) fn response_compressed(&self, coding: Coding) {
+        self.compressed[coding as usize].add(1);
+    }
+
+    /// An event was given to the connection of its client.
+    pub(crate) fn sse_event(&self) {
+        self.sse_events.add(1);
+    }
+
+    /// A message of a WebSocket is whole, or was given to its connection.
+    pub(crate) fn websocket_message(&self, is_sent: bool) {
+        let counter = if is_sent {
+            &self.websocket_sent
+        } else {
+            &self.websocket_received
+        };
+        counter.add(1);
+    }
+
     pub(super) fn add_series_to(&self, index: usize, counts: &mut RouteCounts) {
         let route = &self.series[index];
         for (sum, counter) in counts.statuses.iter_mut().zip(&route.statuses) {
@@ -275,6 +304,22 @@ impl LaneMetrics {
 
     pub(super) fn num_file_cache_misses(&self) -> u64 {
         self.file_cache_misses.get()
+    }
+
+    pub(super) fn num_compressed(&self, coding: Coding) -> u64 {
+        self.compressed[coding as usize].get()
+    }
+
+    pub(super) fn num_sse_events(&self) -> u64 {
+        self.sse_events.get()
+    }
+
+    pub(super) fn num_websocket_messages(&self, is_sent: bool) -> u64 {
+        if is_sent {
+            self.websocket_sent.get()
+        } else {
+            self.websocket_received.get()
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use self::exposition::{Exposition, Kind};
 use self::lane::{METHODS, RouteCounts, RouteSlot, STATUS_CODES};
 use self::process::Process;
 use crate::cache::ResponseCache;
+use crate::compression::Coding;
 use crate::limits::Reject;
 
 pub(crate) use self::lane::{LaneMetrics, Protocol, count_on_lane, enter_lane};
@@ -115,6 +116,7 @@ impl Metrics {
         self.render_connections(&mut text);
         self.render_failures(&mut text);
         self.render_files(&mut text);
+        self.render_contents(&mut text);
         if let Some(cache) = self.cache.get() {
             cache::render(&mut text, &cache.counts());
         }
@@ -253,6 +255,26 @@ impl Metrics {
             "Static files looked for on disk.",
             self.sum(LaneMetrics::num_file_cache_misses),
         );
+    }
+
+    fn render_contents(&self, text: &mut Exposition) {
+        let name = "justapi_compressed_responses_total";
+        text.family(name, "Answers that got a content coding.", Kind::Counter);
+        for coding in Coding::ALL {
+            let count = self.sum(|lane| lane.num_compressed(coding));
+            text.sample(name, &[("coding", coding.token())], count);
+        }
+        text.counter(
+            "justapi_sse_events_total",
+            "Events given to the connections of their clients.",
+            self.sum(LaneMetrics::num_sse_events),
+        );
+        let name = "justapi_websocket_messages_total";
+        text.family(name, "Whole messages on WebSockets.", Kind::Counter);
+        for (direction, is_sent) in [("received", false), ("sent", true)] {
+            let count = self.sum(|lane| lane.num_websocket_messages(is_sent));
+            text.sample(name, &[("direction", direction)], count);
+        }
     }
 
     fn series_counts(&self, index: usize) -> RouteCounts {

@@ -253,6 +253,52 @@ fn files_are_counted_by_the_way_they_take() {
 }
 
 #[test]
+fn contents_are_counted_by_their_kind() {
+    let metrics = two_lanes();
+    for index in 0..2 {
+        let lane = metrics.lane(index);
+        lane.response_compressed(Coding::Brotli);
+        lane.response_compressed(Coding::Gzip);
+        lane.response_compressed(Coding::Gzip);
+        lane.sse_event();
+        for is_sent in [true, true, true, false] {
+            lane.websocket_message(is_sent);
+        }
+    }
+    let parsed = parse(&metrics.render());
+    for (name, labels, expected) in [
+        (
+            "justapi_compressed_responses_total",
+            &[("coding", "gzip")][..],
+            4.0,
+        ),
+        (
+            "justapi_compressed_responses_total",
+            &[("coding", "br")],
+            2.0,
+        ),
+        (
+            "justapi_compressed_responses_total",
+            &[("coding", "zstd")],
+            0.0,
+        ),
+        ("justapi_sse_events_total", &[], 2.0),
+        (
+            "justapi_websocket_messages_total",
+            &[("direction", "sent")],
+            6.0,
+        ),
+        (
+            "justapi_websocket_messages_total",
+            &[("direction", "received")],
+            2.0,
+        ),
+    ] {
+        assert_eq!(parsed.value(name, labels), expected, "{name} {labels:?}");
+    }
+}
+
+#[test]
 fn a_fresh_server_shows_every_reason_at_zero() {
     let parsed = parse(&two_lanes().render());
     for reason in Reject::ALL {

@@ -30,6 +30,7 @@ use super::event::EncodedEvent;
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::limits::Reject;
+use crate::metrics::{LaneMetrics, count_on_lane};
 use crate::response::{IntoResponse, Response};
 use crate::server::{Drain, count_rejected, with_limits};
 
@@ -383,6 +384,7 @@ impl HttpBody for SseBody {
                 // Woke the stream to be cut off.
                 Poll::Ready(Some(Ok(bytes))) if bytes.is_empty() => {}
                 Poll::Ready(Some(Ok(bytes))) => {
+                    count_on_lane(LaneMetrics::sse_event);
                     self.is_quiet = false;
                     return Poll::Ready(Some(Ok(Frame::data(bytes))));
                 }

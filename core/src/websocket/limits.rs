@@ -16,8 +16,9 @@ pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the peer's half of the closing handshake, and for it to hang up.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes read from a connection at once, through one buffer of the thread.
-pub(super) const SCRATCH_BYTES: usize = 16 * 1024;
+/// Bytes read from a connection at once, through one buffer of the thread: four
+/// TLS records, so that a message of 16 KiB with its header is one read.
+pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Control frames queued for a peer that does not read; beyond it only the
 /// latest pong is kept, which is all that RFC 6455 §5.5.3 asks for.
 pub(super) const MAX_QUEUED_CONTROL_BYTES: usize = 4 * 1024;

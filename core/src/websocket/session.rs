@@ -29,6 +29,7 @@ use super::limits::{MAX_LINGER_BYTES, SCRATCH_BYTES, WebSocketLimits};
 use super::message::{CloseCode, CloseFrame, Message};
 use super::writer::Writer;
 use crate::error::WebSocketError;
+use crate::metrics::count_on_lane;
 use crate::upgrade::{Host, Upgraded};
 
 thread_local! {
@@ -169,6 +170,7 @@ impl Session {
 
     /// Queues a message; [`Self::poll_ready`] was ready.
     pub(super) fn queue(&mut self, message: Message) {
+        count_on_lane(|lane| lane.websocket_message(true));
         self.writer.queue_message(message);
     }
 
@@ -242,7 +244,10 @@ impl Session {
     fn take_event(&mut self, event: Event) -> Option<Message> {
         let is_open = self.state == State::Open;
         match event {
-            Event::Message(message) => return is_open.then_some(message),
+            Event::Message(message) => {
+                count_on_lane(|lane| lane.websocket_message(false));
+                return is_open.then_some(message);
+            }
             Event::Ping(payload) => self.writer.queue_pong(payload),
             Event::Pong => {}
             Event::Close(frame) => {

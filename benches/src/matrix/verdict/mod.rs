@@ -146,7 +146,8 @@ fn decide(
     row: &mut VerdictRow,
 ) -> Result<Verdict, (Verdict, String)> {
     let open = |reason: &str| (Verdict::Inconclusive, reason.to_owned());
-    for label in std::iter::once(&target.label).chain(&target.versus) {
+    let others = target.versus.iter().chain(&target.less);
+    for label in std::iter::once(&target.label).chain(others) {
         let id = format!("{}/{label}", cell.id);
         if cell
             .rows
@@ -159,7 +160,7 @@ fn decide(
     let interval;
     let center;
     if let Some(versus) = &target.versus {
-        let effect = compare(cell, target.metric, &target.label, versus, seed)
+        let effect = compare(cell, target, &target.label, versus, seed)
             .ok_or_else(|| open("the metric was not measured"))?;
         row.num_rounds = effect.ratios.len() as u32;
         row.p_sign = Decimal::new(effect.p_sign);
@@ -229,7 +230,7 @@ fn noise(cell: &CellRecord, target: &Target, seed: u64) -> Option<PairedEffect> 
     {
         return None;
     }
-    compare(cell, target.metric, &repetition.label, original, seed)
+    compare(cell, target, &repetition.label, original, seed)
 }
 
 fn is_noisy(noise: &Estimate) -> bool {
@@ -253,18 +254,34 @@ fn client_bound(cell: &CellRecord, target: &Target) -> bool {
     busy(&target.label) || target.versus.as_deref().is_some_and(busy)
 }
 
-/// Pairs two arms by round; `None` when a round of either lacks the metric.
+/// Pairs two arms by round; `None` when a round of either lacks the metric, or has no more of it
+/// than the arm whose value is taken from both.
 fn compare(
     cell: &CellRecord,
-    metric: Metric,
+    target: &Target,
     ours: &str,
     theirs: &str,
     seed: u64,
 ) -> Option<PairedEffect> {
     let pairs: Vec<(f64, f64)> = rounds_of(cell, ours)
         .map(|round| {
-            let other = rounds_of(cell, theirs).find(|other| other.round == round.round)?;
-            Some((value(round, metric)?, value(other, metric)?))
+            let same_round = |label| {
+                let mut rounds = rounds_of(cell, label);
+                value(
+                    rounds.find(|other| other.round == round.round)?,
+                    target.metric,
+                )
+            };
+            let base = match &target.less {
+                Some(less) => same_round(less)?,
+                None => 0.0,
+            };
+            let beyond =
+                |value: f64| Some(value - base).filter(|_| target.less.is_none() || value > base);
+            Some((
+                beyond(value(round, target.metric)?)?,
+                beyond(same_round(theirs)?)?,
+            ))
         })
         .collect::<Option<_>>()?;
     paired_ratio(&pairs, seed)
@@ -323,7 +340,10 @@ fn rule(target: &Target) -> String {
     };
     let metric = target.metric;
     let limit = match &target.versus {
-        Some(versus) => format!("{} × {versus}", target.limit.text(3)),
+        Some(versus) => {
+            let same = target.less.as_ref().map_or("", |_| " less the same");
+            format!("{} × {versus}{same}", target.limit.text(3))
+        }
         None => format!("{} {}", metric.number(target.limit), metric.unit()),
     };
     let margin = match &target.versus {
@@ -331,8 +351,9 @@ fn rule(target: &Target) -> String {
         Some(_) => format!(", interval within {} of it", target.margin.text(3)),
         None => format!(", interval within {} of it", metric.number(target.margin)),
     };
+    let less = (target.less.as_ref()).map_or_else(String::new, |less| format!(" less {less}"));
     format!(
-        "{} of {} {sign} {limit}{margin}",
+        "{} of {}{less} {sign} {limit}{margin}",
         metric.name(),
         target.label
     )

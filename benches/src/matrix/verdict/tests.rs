@@ -55,6 +55,7 @@ fn at_most(limit: f64, margin: f64) -> Target {
         metric: Metric::CpuUsPerRequest,
         label: String::from("ours"),
         versus: Some(String::from("theirs")),
+        less: None,
         bound: Bound::AtMost,
         limit: Decimal::new(limit).unwrap(),
         margin: Decimal::new(margin).unwrap(),
@@ -213,6 +214,52 @@ fn a_rate_that_the_client_limits_decides_nothing() {
         cell.verdicts[0].reason.as_deref(),
         Some("the client was the limit")
     );
+}
+
+/// The cell with an arm whose cost is taken from both of those that are compared.
+fn less(costs: [&[u64]; 3], base: &[u64], limit: f64) -> VerdictRow {
+    let target = Target {
+        less: Some(String::from("base")),
+        ..at_most(limit, 0.0)
+    };
+    let mut cell = cell(costs, target);
+    let mut arm = cell.arms[0].clone();
+    arm.label = String::from("base");
+    cell.arms.push(arm);
+    for (round, cost) in base.iter().enumerate() {
+        let mut record = cell.rounds[0].clone();
+        record.round = round as u32;
+        record.label = String::from("base");
+        record.server_cpu_ns = Some(cost * 1000);
+        cell.rounds.push(record);
+    }
+    judged(cell)
+}
+
+#[test]
+fn what_both_arms_share_can_be_taken_from_both() {
+    let base = [8000; 6];
+    let (ours, theirs) = ([10_100; 6], [10_000; 6]);
+    // 2.1 against 2.0, where the whole would be 1.01 times.
+    let row = less([&ours, &ours, &theirs], &base, 1.06);
+    assert_eq!(row.verdict, Verdict::Pass);
+    assert_eq!(row.estimate.unwrap().value.text(3), "1.050");
+    assert_eq!(row.noise.unwrap().value.text(3), "1.000");
+    let expected = "cpu_us_per_request of ours less base ≤ 1.060 × theirs less the same";
+    assert_eq!(row.rule, expected);
+    let row = less([&ours, &ours, &theirs], &base, 1.04);
+    assert_eq!(row.verdict, Verdict::Fail);
+    // The noise counts against what remains, not against the whole.
+    let other = [10_300; 6];
+    let row = less([&ours, &other, &theirs], &base, 2.0);
+    assert_eq!(
+        row.reason.as_deref(),
+        Some("an arm differs from its own repetition")
+    );
+    // No more than the base: there is nothing to compare.
+    let row = less([&ours, &ours, &base], &base, 2.0);
+    assert_eq!(row.verdict, Verdict::Inconclusive);
+    assert_eq!(row.estimate, None);
 }
 
 #[test]

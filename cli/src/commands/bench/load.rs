@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use justapi_bench::{
-    Error, Expectation, LoadPlan, LoadReport, Outcome, RequestTemplate, Stop, Trust, parse_target,
-    run_load,
+    Error, Exchange, Expectation, LoadPlan, LoadReport, Outcome, RequestTemplate, Stop, Trust,
+    parse_target, run_load,
 };
 use serde_json::{Value, json};
 
@@ -94,6 +94,7 @@ fn plan(url: &str, arguments: &Bench) -> Result<LoadPlan, CliError> {
             status: arguments.expect_status,
             body: None,
         },
+        exchange: Exchange::Requests,
         cpus: None,
     };
     plan.validate().map_err(input)?;

@@ -74,7 +74,8 @@ if [[ -z "$server_binary" ]]; then
 fi
 
 log="$work/server.log"
-"$server_binary" serve --port 0 >"$log" 2>&1 &
+: >"$log"
+"$server_binary" serve --port 0 >>"$log" 2>&1 &
 server=$!
 trap 'kill "$server" 2>/dev/null || true' EXIT
 port=

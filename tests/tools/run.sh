@@ -29,7 +29,8 @@ fail() {
 serve() {
   local log="$work/$1.log"
   shift
-  "$binary" serve --port 0 "$@" >"$log" 2>&1 &
+  : >"$log"
+  "$binary" serve --port 0 "$@" >>"$log" 2>&1 &
   servers+=($!)
   url=
   for _ in $(seq 200); do

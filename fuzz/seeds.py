@@ -240,3 +240,28 @@ write(
         "wrong": b"server = 3\n[inference]\nmodel = {a = [1.5, 1979-05-27T07:32:00Z]}\n",
     },
 )
+
+
+def h2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+SETTINGS = h2_frame(4, 0, 0, struct.pack(">HIHI", 4, 65_535, 2, 0))
+REQUEST = h2_frame(1, 5, 1, b"\x82\x86\x84\x41\x01a")
+write(
+    "h2_frames",
+    {
+        "request": SETTINGS + h2_frame(4, 1, 0, b"") + REQUEST + WHOLE,
+        "cut": SETTINGS + REQUEST + h2_frame(6, 0, 0, bytes(8)) + b"\x08\0\x03\0\2",
+        "kinds": SETTINGS
+        + h2_frame(0, 0, 1, b"data")
+        + h2_frame(2, 0, 1, bytes(5))
+        + h2_frame(3, 0, 1, bytes(4))
+        + h2_frame(7, 0, 0, bytes(8))
+        + h2_frame(8, 0, 0, bytes(4))
+        + CUT_AT_20,
+        "size": SETTINGS + h2_frame(6, 0, 0, bytes(7)) + CUT_AT_20,
+        "window": SETTINGS + h2_frame(4, 0, 0, struct.pack(">HI", 4, 1 << 31)) + CUT_AT_20,
+        "first": h2_frame(6, 0, 0, bytes(8)) + WHOLE,
+    },
+)

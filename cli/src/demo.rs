@@ -37,7 +37,12 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
         .max_body_bytes(u64::MAX)
         .tags(&["echo"]);
     let greets = about("A small JSON object").tags(&["greetings"]);
-    let echoes = about("The JSON that was sent, parsed and written again").tags(&["echo"]);
+    let echoes = about("The JSON that was sent, parsed and written again")
+        .body_types(&["application/json"])
+        .tags(&["echo"]);
+    let forms = about("The fields of a form, files counted")
+        .body_types(&["application/x-www-form-urlencoded", "multipart/form-data"])
+        .tags(&["echo"]);
     let validates = about("Checks a user against a JSON Schema")
         .description("The answer to an invalid user lists every error with its place.")
         .tags(&["validation"]);
@@ -52,7 +57,7 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
             "/events",
             inline(|request: Request| demo_events::events(&request)),
         )?
-        .post("/form", demo_form::form)?
+        .route_with(POST, "/form", forms, demo_form::form)?
         .get("/client", inline(|request: Request| client(&request)))?
         .get("/session", inline(|request: Request| session(&request)))?
         .post("/session", inline(|request: Request| visit(&request)))?
@@ -81,8 +86,11 @@ pub(crate) fn router() -> Result<Router, justapi_core::Error> {
             searches,
             validated().lazily().query(search()).inline(found),
         )?
-        .get(
+        // OpenAPI describes no WebSockets.
+        .route_with(
+            GET,
             "/ws",
+            RouteOptions::new().hidden(),
             inline(move |mut request: Request| match request.query() {
                 Some("context=keep") => keeping.accept(&mut request, echo_messages),
                 _ => plain.accept(&mut request, echo_messages),

@@ -4,13 +4,13 @@
 //! are served; the three that make work for nothing must end it.
 
 use std::net::Shutdown;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::client::End;
 use crate::support::hpack;
 use crate::support::http2::{Http2, flag, frame, get, kind, method};
 use crate::support::process;
-use crate::support::server::Server;
+use crate::support::transports::{Servers, TRANSPORTS, Transport};
 
 const MIB: u64 = 1024 * 1024;
 const NUM_FRAMES: u32 = 20_000;
@@ -28,15 +28,18 @@ struct Flood {
 }
 
 fn flood(
-    server: &Server,
+    servers: &Servers,
+    transport: Transport,
     count: u32,
     first: &[u8],
-    batch: impl Fn(u32) -> Vec<u8>,
+    batch: &impl Fn(u32) -> Vec<u8>,
 ) -> Result<Flood, String> {
+    let server = servers.server(transport);
     let before = process::rss_bytes(server.pid());
-    let mut connection = Http2::connect(server.address());
+    let mut connection = Http2::over(servers.connect(transport));
     let socket = connection
         .stream()
+        .socket()
         .try_clone()
         .expect("a socket can be duplicated");
     socket
@@ -46,7 +49,7 @@ fn flood(
     let mut num_sent = 0;
     let mut is_taken = connection.send(first).is_ok();
     while is_taken && num_sent < count {
-        let bytes: Vec<u8> = (num_sent..num_sent + 200).flat_map(&batch).collect();
+        let bytes: Vec<u8> = (num_sent..num_sent + 200).flat_map(batch).collect();
         is_taken = connection.send(&bytes).is_ok();
         num_sent += 200;
         most = most.max(process::rss_bytes(server.pid()));
@@ -62,7 +65,7 @@ fn flood(
             grown / MIB
         ));
     }
-    server.answers_within(Duration::from_secs(2))?;
+    answers(servers, transport)?;
     let has_hung_up = go_away.is_some_and(|code| code != 0) || (!is_taken && end != End::StillOpen);
     Ok(Flood {
         has_hung_up,
@@ -71,22 +74,46 @@ fn flood(
     })
 }
 
+/// A new connection is served.
+fn answers(servers: &Servers, transport: Transport) -> Result<(), String> {
+    let start = Instant::now();
+    let outcome = Http2::over(servers.connect(transport)).get(1, "/hello");
+    let elapsed = start.elapsed();
+    if outcome.status() == Some(200) && elapsed < Duration::from_secs(2) {
+        return Ok(());
+    }
+    Err(format!("{outcome:?} after {elapsed:?}"))
+}
+
 /// The connection ends long before the flood does.
 fn check_ended(first: &[u8], batch: impl Fn(u32) -> Vec<u8>) {
-    let server = Server::start(&[]);
-    let flood = flood(&server, NUM_FRAMES, first, batch).expect("others are served");
-    assert!(flood.has_hung_up, "absorbed: {flood:?}");
-    assert!(flood.num_streams <= MAX_STREAMS, "late: {flood:?}");
-    assert!(
-        matches!(flood.go_away, None | Some(1 | 3 | 9 | 11)),
-        "{flood:?}"
-    );
+    let servers = Servers::start(&[]);
+    for transport in TRANSPORTS {
+        let flood = flood(&servers, transport, NUM_FRAMES, first, &batch);
+        let flood = flood.unwrap_or_else(|complaint| panic!("{transport:?}: {complaint}"));
+        assert!(flood.has_hung_up, "{transport:?}, absorbed: {flood:?}");
+        assert!(
+            flood.num_streams <= MAX_STREAMS,
+            "{transport:?}, late: {flood:?}"
+        );
+        assert!(
+            matches!(flood.go_away, None | Some(1 | 3 | 9 | 11)),
+            "{transport:?}: {flood:?}"
+        );
+    }
 }
 
 /// The connection ends, or all of it is taken at no cost.
 fn check_survived(first: &[u8], batch: impl Fn(u32) -> Vec<u8>) {
-    let server = Server::start(&[]);
-    flood(&server, NUM_FRAMES, first, batch).expect("others are served");
+    check_survived_times(NUM_FRAMES, first, batch);
+}
+
+fn check_survived_times(count: u32, first: &[u8], batch: impl Fn(u32) -> Vec<u8>) {
+    let servers = Servers::start(&[]);
+    for transport in TRANSPORTS {
+        flood(&servers, transport, count, first, &batch)
+            .unwrap_or_else(|complaint| panic!("{transport:?}: {complaint}"));
+    }
 }
 
 const fn stream(index: u32) -> u32 {
@@ -201,7 +228,6 @@ fn a_client_without_a_window_is_survived() {
 /// One 4 KB header, named by a byte, 16,000 times in each of 200 requests.
 #[test]
 fn an_hpack_bomb_is_survived() {
-    let server = Server::start(&[]);
     let value = "v".repeat(4000);
     let kept = [
         hpack::encode(&get("/hello")),
@@ -210,8 +236,7 @@ fn an_hpack_bomb_is_survived() {
     .concat();
     let first = frame(kind::HEADERS, END, 1, &kept);
     let bomb = [hpack::encode(&get("/hello")), vec![0xbe; 16_000]].concat();
-    let outcome = flood(&server, 200, &first, |index| {
+    check_survived_times(200, &first, |index| {
         frame(kind::HEADERS, END, stream(index + 1), &bomb)
     });
-    outcome.unwrap();
 }

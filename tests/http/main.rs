@@ -19,6 +19,7 @@ mod framing;
 mod guards;
 mod host_target;
 mod http2;
+mod http2_conformance;
 mod http2_floods;
 mod http2_flow;
 mod keepalive;

@@ -24,6 +24,7 @@ pub(crate) mod kind {
     pub(crate) const PRIORITY: u8 = 2;
     pub(crate) const RST_STREAM: u8 = 3;
     pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PUSH_PROMISE: u8 = 5;
     pub(crate) const PING: u8 = 6;
     pub(crate) const GOAWAY: u8 = 7;
     pub(crate) const WINDOW_UPDATE: u8 = 8;
@@ -140,11 +141,17 @@ impl<S: Read + Write> Http2<S> {
             if let Some(outcome) = self.outcomes.remove(&stream) {
                 return outcome;
             }
-            match self.read_frame() {
-                Ok(frame) => self.take(frame),
-                Err(end) => return self.ended(end),
+            if let Err(end) = self.read() {
+                return self.ended(end);
             }
         }
+    }
+
+    /// Reads and answers one frame.
+    pub(crate) fn read(&mut self) -> Result<Frame, End> {
+        let frame = self.read_frame()?;
+        self.take(&frame);
+        Ok(frame)
     }
 
     fn ended(&self, end: End) -> Outcome {
@@ -164,9 +171,8 @@ impl<S: Read + Write> Http2<S> {
             if let Some(outcome) = self.outcomes.remove(&stream) {
                 return Some(outcome);
             }
-            match self.read_frame() {
-                Ok(frame) => self.take(frame),
-                Err(end) => return Some(self.ended(end)),
+            if let Err(end) = self.read() {
+                return Some(self.ended(end));
             }
         }
         self.outcomes.remove(&stream)
@@ -186,9 +192,8 @@ impl<S: Read + Write> Http2<S> {
     /// Reads until the connection ends; the error code of a GOAWAY on the way.
     pub(crate) fn read_to_end(&mut self) -> (Option<u32>, End) {
         loop {
-            match self.read_frame() {
-                Ok(frame) => self.take(frame),
-                Err(end) => return (self.go_away, end),
+            if let Err(end) = self.read() {
+                return (self.go_away, end);
             }
         }
     }
@@ -199,32 +204,27 @@ impl<S: Read + Write> Http2<S> {
             if let Some(code) = self.go_away {
                 return Ok(code);
             }
-            let frame = self.read_frame()?;
-            self.take(frame);
+            self.read()?;
         }
     }
 
-    fn take(&mut self, frame: Frame) {
-        let Frame {
-            kind,
-            flags,
-            stream,
-            payload,
-        } = frame;
-        match kind {
+    fn take(&mut self, frame: &Frame) {
+        let (flags, stream, payload) = (frame.flags, frame.stream, &frame.payload);
+        match frame.kind {
             kind::SETTINGS if flags & flag::ACK == 0 => self.reply(kind::SETTINGS, &[]),
-            kind::PING if flags & flag::ACK == 0 => self.reply(kind::PING, &payload),
+            kind::PING if flags & flag::ACK == 0 => self.reply(kind::PING, payload),
             kind::GOAWAY => {
                 self.go_away = Some(number(&payload[4..8]));
                 self.last_stream = number(&payload[..4]) & 0x7fff_ffff;
             }
             kind::RST_STREAM => {
-                let reset = Outcome::Reset(number(&payload));
+                let reset = Outcome::Reset(number(payload));
                 self.outcomes.entry(stream).or_insert(reset);
             }
-            kind::HEADERS | kind::CONTINUATION => self.take_block(flags, stream, &payload),
+            kind::HEADERS | kind::CONTINUATION => self.take_block(flags, stream, payload),
             kind::DATA => {
-                self.answers.entry(stream).or_default().1.extend(payload);
+                let (_, body) = self.answers.entry(stream).or_default();
+                body.extend(payload);
                 self.finish(flags, stream);
             }
             _ => {}
@@ -370,7 +370,8 @@ pub(crate) const fn method<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a
     ]
 }
 
-fn number(bytes: &[u8]) -> u32 {
+/// The first four bytes as a number.
+pub(crate) fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()
         .take(4)

@@ -11,6 +11,7 @@ pub(crate) mod hpack;
 pub(crate) mod http2;
 pub(crate) mod process;
 pub(crate) mod server;
+pub(crate) mod transports;
 
 use std::time::{Duration, Instant};
 

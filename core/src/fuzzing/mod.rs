@@ -19,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use crate::body::Body;
 use crate::gate::{AdmittedHead, Gate, GateLimits};
 use crate::limits::{Limits, Reject};
-use crate::{compression, files, forms, middleware, validation, websocket};
+use crate::{compression, files, forms, middleware, server, validation, websocket};
 
 /// Properties of one parser.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("forwarded", middleware::fuzzing::check_forwarded, MIB),
     Target::new("traceparent", middleware::fuzzing::check_trace_context, MIB),
     Target::new("sse", sse::check, MIB),
+    Target::new("h2_frames", server::fuzzing::check_h2_frames, MIB),
 ];
 
 impl Target {

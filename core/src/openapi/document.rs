@@ -189,6 +189,11 @@ impl Builder {
                 "content": {"application/json": {"schema": reference}},
             }));
         }
+        let media_types = route.options.body_types;
+        if !media_types.is_empty() {
+            let content: Map<String, Value> = media_types.iter().map(media_type).collect();
+            return Some(json!({"required": true, "content": content}));
+        }
         let may_have_one = [Method::POST, Method::PUT, Method::PATCH].contains(method);
         may_have_one.then(|| json!({"content": {"*/*": {}}}))
     }
@@ -370,6 +375,20 @@ impl Template {
         });
         nameless.collect::<Vec<_>>().join("/")
     }
+}
+
+/// A media type without a schema; forms are objects in OpenAPI, and the name
+/// of a part stands in a header field, which has no control characters.
+fn media_type(name: &&str) -> (String, Value) {
+    let described = match *name {
+        "application/x-www-form-urlencoded" => json!({"schema": {"type": "object"}}),
+        "multipart/form-data" => {
+            let names = json!({"pattern": "^[^\\u0000-\\u001f\\u007f]*$"});
+            json!({"schema": {"type": "object", "propertyNames": names}})
+        }
+        _ => json!({}),
+    };
+    ((*name).to_owned(), described)
 }
 
 /// Named as in `template`, typed as in `own`.

@@ -20,6 +20,32 @@ fn nothing() -> impl crate::handler::Handler {
 }
 
 #[test]
+fn a_route_without_a_schema_says_what_body_it_takes() {
+    const FORMS: [&str; 2] = ["application/x-www-form-urlencoded", "multipart/form-data"];
+    let json = RouteOptions::new().body_types(&["application/json"]);
+    let form = RouteOptions::new().body_types(&FORMS);
+    let router = Router::new()
+        .route_with(Method::POST, "/json", json, nothing())
+        .and_then(|router| router.route_with(Method::POST, "/form", form, nothing()))
+        .and_then(|router| router.post("/any", nothing()))
+        .unwrap();
+    let document = describe(&router);
+    let body = |path: &str| &document["paths"][path]["post"]["requestBody"];
+    assert_eq!(
+        body("/json"),
+        &json!({"required": true, "content": {"application/json": {}}})
+    );
+    let names = json!({"pattern": "^[^\\u0000-\\u001f\\u007f]*$"});
+    let object = json!({"schema": {"type": "object"}});
+    let parts = json!({"schema": {"type": "object", "propertyNames": names}});
+    assert_eq!(
+        body("/form"),
+        &json!({"required": true, "content": {FORMS[0]: object, FORMS[1]: parts}})
+    );
+    assert_eq!(body("/any"), &json!({"content": {"*/*": {}}}));
+}
+
+#[test]
 fn parameters_have_the_types_of_the_pattern() {
     let router = Router::new()
         .get(

@@ -85,6 +85,8 @@ pub struct RouteOptions {
     pub operation_id: Option<&'static str>,
     /// Description: groups that it belongs to.
     pub tags: &'static [&'static str],
+    /// Description: media types of the body that a request has to have.
+    pub body_types: &'static [&'static str],
     /// Description: whether it is left out.
     pub is_hidden: bool,
 }
@@ -98,6 +100,7 @@ impl RouteOptions {
             description: None,
             operation_id: None,
             tags: &[],
+            body_types: &[],
             is_hidden: false,
         }
     }
@@ -127,6 +130,15 @@ impl RouteOptions {
     #[must_use]
     pub const fn tags(mut self, names: &'static [&'static str]) -> Self {
         self.tags = names;
+        self
+    }
+
+    /// Says that a request has to have a body of one of these media types.
+    ///
+    /// For handlers without a schema, which say more by themselves.
+    #[must_use]
+    pub const fn body_types(mut self, media_types: &'static [&'static str]) -> Self {
+        self.body_types = media_types;
         self
     }
 

@@ -5,8 +5,8 @@
 //! is read and dropped up to a bound, so that no reset overtakes the answer.
 //!
 //! ```text
-//! accept ─▶ sniff ─▶ HTTP/1.1 ─▶ farewell ─▶ closed
-//!              └───▶ HTTP/2 ────────────────▶ closed
+//! accept ─▶ sniff ─▶ HTTP/1.1 ─┬▶ farewell ─▶ closed
+//!              └───▶ HTTP/2 ──┘
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,7 @@ use super::exchange;
 use super::executor::{LaneExecutor, LaneTimer};
 use super::http1::{End, Http1};
 use super::lane::Lane;
-use super::stream::{H2Stream, Transport};
+use super::stream::{H2Stream, Landing, Transport};
 use super::tracked_body::{StreamTracker, TrackedBody};
 use crate::limits::{MAX_DRAIN_BYTES, Reject};
 use crate::metrics;
@@ -340,9 +340,20 @@ pub(super) async fn serve<S: Transport>(
             (true, true) => metrics::Protocol::TlsHttp2,
         });
     if is_h2 {
-        let stream = H2Stream::new(transport, Rc::clone(&connection), sniffed);
         connection.wait_for(Waiting::Request, Instant::now());
-        Box::pin(serve_h2(stream, &connection, deadline)).await;
+        let landing = Landing::default();
+        let shared = Rc::clone(&connection);
+        let stream = H2Stream::new(transport, shared, &sniffed, Rc::clone(&landing));
+        let end = Box::pin(serve_h2(stream, &connection, deadline)).await;
+        if let Err(missed) = end {
+            connection.count(missed);
+        }
+        // A peer that takes nothing would not take a farewell either.
+        if let Some(transport) = landing.take()
+            && end != Err(Reject::WriteStall)
+        {
+            farewell(transport, None, end.is_err()).await;
+        }
     } else {
         serve_h1(transport, &connection, sniffed, deadline).await;
     }
@@ -466,11 +477,13 @@ impl<S: Transport> Drop for Guarded<S> {
     }
 }
 
+/// Serves HTTP/2 until the connection is to end; its transport is at the
+/// landing then.
 async fn serve_h2<S: Transport>(
     stream: H2Stream<S>,
     connection: &Rc<Connection>,
     mut deadline: Deadline,
-) {
+) -> Result<(), Reject> {
     let limits = &connection.lane.app.limits;
     let shared = Rc::clone(connection);
     let service = service_fn(move |request| {
@@ -499,7 +512,7 @@ async fn serve_h2<S: Transport>(
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
             .serve_connection(stream, service)
     );
-    let result = poll_fn(|cx| {
+    poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = server.as_mut().poll(cx) {
                 return Poll::Ready(result.map_err(|_| Reject::H2Protocol));
@@ -524,10 +537,7 @@ async fn serve_h2<S: Transport>(
             server.as_mut().graceful_shutdown();
         }
     })
-    .await;
-    if let Err(missed) = result {
-        connection.count(missed);
-    }
+    .await
 }
 
 fn head_timeout() -> Problem {

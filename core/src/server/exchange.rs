@@ -286,7 +286,7 @@ fn answer_options(lane: &Lane, head: &Head) -> Option<Response> {
 
 /// The rules of the gate for an HTTP/2 head, as far as h2 leaves them open.
 ///
-/// RFC 9113 §8.3.1. A fragment in `:path` cannot be seen here: the `http`
+/// RFC 9113 §8.2.1 and §8.3.1. A fragment in `:path` cannot be seen here: the `http`
 /// crate drops it while it parses.
 fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), (Reject, Problem)> {
     let bad = |detail| {
@@ -317,6 +317,12 @@ fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), (Reject, Problem)>
             .with_limit("server.limits.headers", limit);
         return Err((Reject::HeaderCount, problem));
     }
+    if head.uri.scheme_str() == Some("") {
+        return bad("the :scheme is empty");
+    }
+    if !head.headers.values().all(is_trimmed) {
+        return bad("a field value begins or ends with white space");
+    }
     let is_repeated = |name| head.headers.get_all(name).iter().nth(1).is_some();
     if is_repeated(HOST) || is_repeated(CONTENT_LENGTH) {
         return bad("the request has two Host or two content-length fields");
@@ -336,6 +342,13 @@ fn check_h2_head(head: &Parts, limits: &Limits) -> Result<(), (Reject, Problem)>
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a value has no white space around it.
+fn is_trimmed(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let bytes = value.as_bytes();
+    !is_space(bytes.first()) && !is_space(bytes.last())
 }
 
 /// What is kept of a request for the moment its response is ready.

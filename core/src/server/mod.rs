@@ -7,6 +7,9 @@ mod connection;
 mod date;
 mod exchange;
 mod executor;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod h2_frames;
 mod handover;
 mod http1;
 mod lane;

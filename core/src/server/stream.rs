@@ -1,8 +1,9 @@
 //! Byte streams to peers, and the one that hyper's HTTP/2 sees.
 //!
 //! Guarantee: an HTTP/2 stream leaves a time when its peer last took data and
-//! since when it takes none.
+//! since when it takes none, and hyper sees no frame that was not checked.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::connection::Connection;
+use super::h2_frames::FrameCheck;
 
 /// Writes up to this size are pings and the like, not progress of a response.
 const H2_CONTROL_BYTES: usize = 64;
@@ -173,22 +175,42 @@ fn poll_io<T>(
     }
 }
 
+/// Where a transport is put down when hyper is done with it.
+pub(super) type Landing<S> = Rc<Cell<Option<S>>>;
+
 /// A transport of HTTP/2, behind the bytes that were read to recognise it.
-#[derive(Debug)]
 pub(super) struct H2Stream<S> {
-    transport: S,
+    /// There until it is dropped.
+    transport: Option<S>,
+    landing: Landing<S>,
     connection: Rc<Connection>,
-    /// Read before, and not yet taken by hyper.
-    sniffed: Vec<u8>,
+    frames: FrameCheck,
+    /// Read and checked, and not yet taken by hyper.
+    unread: Vec<u8>,
 }
 
 impl<S: Transport> H2Stream<S> {
-    pub(super) const fn new(transport: S, connection: Rc<Connection>, sniffed: Vec<u8>) -> Self {
+    /// `sniffed` is what has been read already; `landing` gets the transport.
+    pub(super) fn new(
+        transport: S,
+        connection: Rc<Connection>,
+        sniffed: &[u8],
+        landing: Landing<S>,
+    ) -> Self {
+        let mut frames = FrameCheck::new();
+        let verdict = frames.check(sniffed);
+        let instead = verdict.instead.unwrap_or_default();
         Self {
-            transport,
+            transport: Some(transport),
+            landing,
             connection,
-            sniffed,
+            frames,
+            unread: [&sniffed[..verdict.passed], instead].concat(),
         }
+    }
+
+    const fn transport(&mut self) -> &mut S {
+        self.transport.as_mut().expect("it is there until the drop")
     }
 
     fn note_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -205,6 +227,19 @@ impl<S: Transport> H2Stream<S> {
         }
         self.note_write(result)
     }
+
+    /// Gives hyper what has been read and checked.
+    fn take_unread(&mut self, cursor: &mut ReadBufCursor<'_>) {
+        let length = self.unread.len().min(cursor.remaining());
+        cursor.put_slice(&self.unread[..length]);
+        self.unread.drain(..length);
+    }
+}
+
+impl<S> Drop for H2Stream<S> {
+    fn drop(&mut self) {
+        self.landing.set(self.transport.take());
+    }
 }
 
 impl<S: Transport> hyper::rt::Read for H2Stream<S> {
@@ -214,19 +249,35 @@ impl<S: Transport> hyper::rt::Read for H2Stream<S> {
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.sniffed.is_empty() {
-            let length = this.sniffed.len().min(cursor.remaining());
-            cursor.put_slice(&this.sniffed[..length]);
-            this.sniffed.drain(..length);
-            return Poll::Ready(Ok(()));
-        }
         let lane = Rc::clone(&this.connection.lane);
-        let mut scratch = lane.scratch.borrow_mut();
-        let room = cursor.remaining().min(scratch.len());
-        let mut buffer = ReadBuf::new(&mut scratch[..room]);
-        let result = Pin::new(&mut this.transport).poll_read(cx, &mut buffer);
-        cursor.put_slice(buffer.filled());
-        result
+        loop {
+            if !this.unread.is_empty() {
+                this.take_unread(&mut cursor);
+                return Poll::Ready(Ok(()));
+            }
+            if this.frames.is_over() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut scratch = lane.scratch.borrow_mut();
+            let room = cursor.remaining().min(scratch.len() / 2);
+            let held = this.frames.restore(&mut scratch);
+            let mut buffer = ReadBuf::new(&mut scratch[..held + room]);
+            buffer.set_filled(held);
+            let result = Pin::new(this.transport()).poll_read(cx, &mut buffer);
+            let bytes = buffer.filled();
+            let verdict = this.frames.check(bytes);
+            if bytes.len() == held {
+                return result;
+            }
+            let (fitting, more) = bytes[..verdict.passed].split_at(room.min(verdict.passed));
+            cursor.put_slice(fitting);
+            this.unread.extend_from_slice(more);
+            this.unread
+                .extend_from_slice(verdict.instead.unwrap_or_default());
+            if !fitting.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }
 
@@ -237,23 +288,25 @@ impl<S: Transport> hyper::rt::Write for H2Stream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let result = Pin::new(&mut this.transport).poll_write(cx, bytes);
+        let result = Pin::new(this.transport()).poll_write(cx, bytes);
         this.note_written(result)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // TLS keeps bytes that the socket does not take: only a flush tells.
         let this = self.get_mut();
-        let result = Pin::new(&mut this.transport).poll_flush(cx);
+        let result = Pin::new(this.transport()).poll_flush(cx);
         this.note_write(result)
     }
 
+    /// The transport is shut down by whoever finds it at its landing.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.transport.is_write_vectored()
+        let transport = self.transport.as_ref();
+        transport.is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_write_vectored(
@@ -262,7 +315,7 @@ impl<S: Transport> hyper::rt::Write for H2Stream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let result = Pin::new(&mut this.transport).poll_write_vectored(cx, slices);
+        let result = Pin::new(this.transport()).poll_write_vectored(cx, slices);
         this.note_written(result)
     }
 }

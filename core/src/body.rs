@@ -287,6 +287,19 @@ impl Body {
         }
     }
 
+    /// The content, if all of it has come and is within the limit; else the
+    /// body as it is.
+    pub fn into_ready(self) -> Result<Bytes, Self> {
+        match self.0 {
+            Kind::Received {
+                source: Source::Whole(bytes),
+                remaining,
+                ..
+            } if bytes.len() as u64 <= remaining => Ok(bytes),
+            kind => Self(kind).into_whole(),
+        }
+    }
+
     /// Reads the body to its end; a body of one chunk is not copied.
     ///
     /// # Errors

@@ -196,6 +196,20 @@ impl Head {
         is_sole.then_some(found)
     }
 
+    /// Field lines in the order in which they came, names as they were spelt.
+    ///
+    /// Does not make the header map; where it has been made, its order counts.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let is_text = !self.text.bytes.is_empty() && self.headers.get().is_none();
+        let of_text = is_text.then(|| self.text.fields());
+        let of_map = (!is_text).then(|| self.headers());
+        let of_map = of_map.into_iter().flat_map(|map| {
+            map.iter()
+                .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+        });
+        of_text.into_iter().flatten().chain(of_map)
+    }
+
     /// Whether there is a field of one of these names, without making the
     /// header map.
     pub(crate) fn has_any_field(&self, names: &[HeaderName]) -> bool {

@@ -6,6 +6,7 @@
 mod body;
 mod cache;
 mod compression;
+mod config;
 mod cookie;
 mod decompression;
 mod error;
@@ -45,6 +46,7 @@ pub use crate::cache::{
 pub use crate::compression::{
     BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
 };
+pub use crate::config::{CompressionLevels, ServerConfig};
 pub use crate::error::{BodyError, Error, FormError, SessionError, WebSocketError};
 pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::forms::{Form, FormLimits, Multipart, Part};
@@ -67,8 +69,8 @@ pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response};
 pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};
 pub use crate::server::{
-    Bound, BoundAddress, Drain, DrainReport, Listen, MetricsMount, Running, Server, ServerEvent,
-    StopSignals, TlsFiles, num_inherited,
+    Bound, BoundAddress, Drain, DrainReport, EmbeddedLane, Listen, MetricsMount, ParkHooks,
+    Running, Server, ServerEvent, SharedListener, StopSignals, TlsFiles, num_inherited,
 };
 pub use crate::session::{Session, Sessions};
 pub use crate::sse::{

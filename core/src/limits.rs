@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 
 /// Open connections over all lanes; nginx's order of magnitude for one box.
@@ -105,7 +107,8 @@ pub const WS_PING_INTERVAL: Duration = Duration::from_secs(20);
 pub const WS_PONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Bounds of one server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
     /// See [`MAX_CONNECTIONS`].
     pub max_connections: usize,
@@ -209,6 +212,12 @@ impl Limits {
         ws_pong_timeout: WS_PONG_TIMEOUT,
         ws_idle_timeout: None,
     };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
 }
 
 impl Limits {

@@ -104,6 +104,19 @@ fn a_panic_costs_its_own_request_only() {
 }
 
 #[test]
+fn a_counter_of_the_application_is_among_the_metrics() {
+    let value = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(41));
+    let shared = std::sync::Arc::clone(&value);
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        server.counter("orders_total", "Orders taken.", shared)
+    });
+    value.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let text = "# HELP orders_total Orders taken.\n# TYPE orders_total counter\norders_total 42\n";
+    check(&get(address, "/metrics"), 200, &[text], &[]);
+    assert!(running.drain().finished);
+}
+
+#[test]
 fn a_panic_in_middleware_is_a_500() {
     let (running, address) = serve(routes().expect("routes"), |server| {
         server.middleware(async |request: Request, next: Next<'_>| {

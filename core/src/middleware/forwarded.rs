@@ -30,7 +30,7 @@ const MAX_ZONE_BYTES: usize = 32;
 ///
 /// A proxy that writes one of the two usually passes the other through as the
 /// client sent it, so reading both would believe the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`, `-Proto` and `-Host`.
     #[default]

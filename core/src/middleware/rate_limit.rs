@@ -35,7 +35,7 @@ const MAX_RECOVERY: Duration = Duration::from_hours(30 * 24);
 const NO_ADDRESS: u128 = u128::MAX;
 
 /// So many requests in so much time; parsed from `100/s`, `60/m` or `1000/h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rate {
     /// Requests in each period, at least one.
     pub requests: u32,
@@ -64,7 +64,7 @@ impl FromStr for Rate {
 }
 
 /// What a client may do; checked by [`RateLimit::new`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RateLimitConfig {
     /// Requests over time.
     pub rate: Rate,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use rustls::ServerConfig;
-use socket2::{SockFilter, SockRef};
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
@@ -25,7 +25,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::connection::{Connection, Protocol, close_with, discard, serve};
 use super::date::Date;
-use super::listener::{LaneListener, LaneSocket};
+use super::listener::{self, LaneListener, LaneSocket};
 use super::running::Phase;
 use super::stream::Transport;
 use super::tls::{TlsBuffers, TlsStream};
@@ -450,23 +450,10 @@ impl Listener {
         })
     }
 
-    /// Makes the kernel drop every further SYN for an own TCP socket.
-    ///
-    /// Without it a connection that is made between the last accept and the
-    /// close would be reset with its request in it. A client whose SYN is
-    /// dropped sends it again, and is then refused or reaches the next server;
-    /// handshakes that have begun are completed.
+    /// Lets nobody new in, where the socket is the lane's own.
     fn refuse_newcomers(&self) {
-        /// Loads the byte at this offset of the TCP header: its flags.
-        const LOAD_FLAGS: SockFilter = SockFilter::new(0x30, 0, 0, 13);
-        /// Goes on if SYN is set, else skips one instruction.
-        const IF_SYN: SockFilter = SockFilter::new(0x45, 0, 1, 0x02);
-        const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
-        const PASS: SockFilter = SockFilter::new(0x06, 0, 0, u32::MAX);
         if let (Socket::Tcp(listener), false) = (&self.socket, self.is_inherited) {
-            // Failing only leaves the gap as it was.
-            let filter = [LOAD_FLAGS, IF_SYN, DROP, PASS];
-            drop(SockRef::from(listener).attach_filter(&filter));
+            listener::refuse_newcomers(&SockRef::from(listener));
         }
     }
 

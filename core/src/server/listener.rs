@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use crate::error::Error;
 
@@ -87,6 +87,74 @@ pub(super) struct Bound {
     pub(super) lanes: Vec<LaneListener>,
     /// Socket file to remove at the end.
     pub(super) unlink: Option<PathBuf>,
+}
+
+/// A listening socket that other processes are to serve.
+#[derive(Debug)]
+pub struct SharedListener {
+    /// Where it listens.
+    pub address: BoundAddress,
+    /// The socket, not passed on to programs until somebody sees to it.
+    pub socket: OwnedFd,
+    /// Socket file to remove at the end.
+    pub unlink: Option<PathBuf>,
+    /// Whether somebody else gave it, who may go on with it.
+    pub is_inherited: bool,
+}
+
+impl SharedListener {
+    /// Lets nobody new in, unless the socket was inherited.
+    ///
+    /// Called before the processes that serve it are asked to end: what is in
+    /// the backlog by then is theirs to answer.
+    pub fn refuse_newcomers(&self) {
+        if let (BoundAddress::Tcp { .. }, false) = (&self.address, self.is_inherited) {
+            refuse_newcomers(&SockRef::from(&self.socket));
+        }
+    }
+
+    /// Binds what `listen` names, for processes that inherit the sockets.
+    ///
+    /// # Errors
+    /// As [`Server::bind`](crate::Server::bind).
+    pub fn bind(listen: &Listen, backlog: u32, tls: bool) -> Result<Vec<Self>, Error> {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        let bound = bind(listen, 1, backlog, tls)?;
+        let shared = bound.into_iter().flat_map(|bound| {
+            let Bound {
+                address,
+                lanes,
+                unlink,
+            } = bound;
+            lanes.into_iter().map(move |lane| Self {
+                address: address.clone(),
+                is_inherited: lane.is_inherited,
+                socket: match lane.socket {
+                    LaneSocket::Tcp(socket) => socket.into(),
+                    LaneSocket::Unix(socket) => socket.into(),
+                },
+                unlink: unlink.clone(),
+            })
+        });
+        Ok(shared.collect())
+    }
+}
+
+/// Makes the kernel drop every further SYN for a TCP socket.
+///
+/// Without it a connection that is made between the last accept and the close
+/// would be reset with its request in it. A client whose SYN is dropped sends
+/// it again, and is then refused or reaches the next server; handshakes that
+/// have begun are completed.
+pub(super) fn refuse_newcomers(listener: &SockRef<'_>) {
+    /// Loads the byte at this offset of the TCP header: its flags.
+    const LOAD_FLAGS: SockFilter = SockFilter::new(0x30, 0, 0, 13);
+    /// Goes on if SYN is set, else skips one instruction.
+    const IF_SYN: SockFilter = SockFilter::new(0x45, 0, 1, 0x02);
+    const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
+    const PASS: SockFilter = SockFilter::new(0x06, 0, 0, u32::MAX);
+    // Failing only leaves the gap as it was.
+    drop(listener.attach_filter(&[LOAD_FLAGS, IF_SYN, DROP, PASS]));
 }
 
 /// Binds `listen` for `num_lanes` lanes.

@@ -5,6 +5,7 @@
 
 mod connection;
 mod date;
+mod embedded;
 mod exchange;
 mod executor;
 #[cfg(any(test, fuzzing))]
@@ -21,7 +22,7 @@ mod tls;
 mod tracked_body;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 
@@ -29,8 +30,9 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use rustls::ServerConfig;
 
+pub use self::embedded::{EmbeddedLane, ParkHooks};
 use self::lane::App;
-pub use self::listener::{BoundAddress, Listen, num_inherited};
+pub use self::listener::{BoundAddress, Listen, SharedListener, num_inherited};
 use self::listener::{LaneListener, bind};
 pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::scope::Drain;
@@ -59,7 +61,7 @@ use crate::session::Sessions;
 const DEFAULT_BACKLOG: u32 = 1024;
 
 /// Where the Prometheus metrics are served.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MetricsMount {
     /// Nowhere.
     Off,
@@ -110,6 +112,7 @@ pub struct Server {
     decompression: bool,
     cache: Option<ResponseCache>,
     middleware: Vec<Box<dyn Middleware>>,
+    counters: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
     metrics: MetricsMount,
     health: bool,
     observer: Option<Observer>,
@@ -140,6 +143,7 @@ impl Server {
             decompression: false,
             cache: None,
             middleware: Vec::new(),
+            counters: Vec::new(),
             metrics: MetricsMount::Path("/metrics".into()),
             health: true,
             observer: None,
@@ -281,6 +285,20 @@ impl Server {
         self
     }
 
+    /// Shows a counter of the application's own among the metrics.
+    ///
+    /// `name` ends in `_total`, and `help` says what is counted; both are shown as they are.
+    #[must_use]
+    pub fn counter(
+        mut self,
+        name: &'static str,
+        help: &'static str,
+        value: Arc<AtomicU64>,
+    ) -> Self {
+        self.counters.push((name, help, value));
+        self
+    }
+
     /// Where metrics are served.
     #[must_use]
     pub fn metrics(mut self, mount: MetricsMount) -> Self {
@@ -387,9 +405,9 @@ impl Server {
         }
         let mut app = App::new(router, self.limits, self.lanes);
         app.middleware = self.middleware;
-        Arc::get_mut(&mut app.metrics)
-            .expect("nobody else has the metrics yet")
-            .add_counters(builtins.counters());
+        let own = Arc::get_mut(&mut app.metrics).expect("nobody else has the metrics yet");
+        own.add_counters(builtins.counters());
+        own.add_counters(self.counters);
         app.builtins = builtins.prepared();
         app.builtins.decompression = self.decompression.then(|| Decompression::new(&app.limits));
         app.tls = tls;

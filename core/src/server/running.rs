@@ -30,6 +30,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
+use super::embedded::{EmbeddedLane, ParkHooks};
 use super::lane::{App, Lane, Listener};
 use super::listener::{Bound as BoundSockets, BoundAddress, LaneListener};
 use super::scope;
@@ -134,6 +135,21 @@ impl Bound {
         })
     }
 
+    /// Serves on the calling thread whenever the caller's own loop lets it.
+    ///
+    /// Only lane 0 is run; nothing is accepted before the first
+    /// [`EmbeddedLane::run_until`]. Stop signals are the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Lane`] when the lane cannot be started.
+    pub fn embed(self, park: ParkHooks) -> Result<EmbeddedLane, Error> {
+        let (running, mut own) = self.start_others(1)?;
+        let Some(setup) = own.pop() else {
+            unreachable!("a server has at least one lane");
+        };
+        EmbeddedLane::new(running, setup, park).map_err(|source| Error::Lane { lane: 0, source })
+    }
+
     /// Starts every lane on a thread and returns once all of them serve.
     ///
     /// # Errors
@@ -234,10 +250,15 @@ impl Running {
         self.metrics_address
     }
 
-    /// Stops accepting, finishes what is in flight, and returns.
-    pub fn drain(mut self) -> DrainReport {
+    /// Lets every lane begin to drain.
+    pub(super) fn begin_drain(&self) {
         self.health.set_draining();
         self.phase.send_replace(Phase::Draining);
+    }
+
+    /// Stops accepting, finishes what is in flight, and returns.
+    pub fn drain(mut self) -> DrainReport {
+        self.begin_drain();
         DrainReport {
             finished: join(std::mem::take(&mut self.lanes)),
             signal: None,
@@ -245,9 +266,16 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Lets every lane end what it still has.
+    pub(super) fn kill(&self) {
+        self.phase.send_replace(Phase::Killed);
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        self.phase.send_replace(Phase::Killed);
+        self.kill();
     }
 }
 
@@ -406,12 +434,29 @@ impl SignalWatch {
 }
 
 /// What one lane is made of.
-struct LaneSetup {
-    index: usize,
-    app: Arc<App>,
+pub(super) struct LaneSetup {
+    pub(super) index: usize,
+    pub(super) app: Arc<App>,
     sockets: Vec<LaneListener>,
     admin: Option<Admin>,
-    phase: watch::Receiver<Phase>,
+    pub(super) phase: watch::Receiver<Phase>,
+}
+
+impl LaneSetup {
+    /// Registers the sockets with the current runtime; the lane's whole life.
+    pub(super) fn register(self) -> io::Result<impl Future<Output = bool> + use<>> {
+        let listeners = self
+            .sockets
+            .into_iter()
+            .map(Listener::register)
+            .collect::<io::Result<Vec<_>>>()?;
+        if let Some((app, socket)) = self.admin {
+            let listener = Listener::register(socket)?;
+            let lane = Lane::new(app, 0);
+            tokio::task::spawn_local(lane.run(vec![listener], self.phase.clone()));
+        }
+        Ok(Lane::new(self.app, self.index).run(listeners, self.phase))
+    }
 }
 
 /// Runs a lane on the calling thread to its end; whether it finished all.
@@ -430,23 +475,12 @@ fn run_lane(
         .build_local(LocalOptions::default())?;
     let _scope = scope::enter(&setup.app, setup.index, setup.phase.clone());
     runtime.block_on(async {
-        let listeners = setup
-            .sockets
-            .into_iter()
-            .map(Listener::register)
-            .collect::<io::Result<Vec<_>>>()?;
-        if let Some((app, socket)) = setup.admin {
-            let listener = Listener::register(socket)?;
-            let lane = Lane::new(app, 0);
-            tokio::task::spawn_local(lane.run(vec![listener], setup.phase.clone()));
-        }
         if let Some(signals) = signals {
             tokio::task::spawn_local(signals.run());
         }
+        let lane = setup.register()?;
         serving();
-        let finished = Lane::new(setup.app, setup.index)
-            .run(listeners, setup.phase)
-            .await;
+        let finished = lane.await;
         end.await;
         Ok(finished)
     })

@@ -38,6 +38,20 @@ const VERSION: HeaderValue = HeaderValue::from_static("13");
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExtendedConnect;
 
+impl Request {
+    /// Whether it asks for a WebSocket, by an upgrade or an extended CONNECT.
+    ///
+    /// Says nothing about whether the handshake is right.
+    pub fn wants_websocket(&self) -> bool {
+        let is_tunnel =
+            !self.extensions().is_empty() && self.extensions().get::<ExtendedConnect>().is_some();
+        is_tunnel
+            || self.fields().any(|(name, value)| {
+                name.eq_ignore_ascii_case(b"upgrade") && value.eq_ignore_ascii_case(b"websocket")
+            })
+    }
+}
+
 /// Which pages may open the socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origins {

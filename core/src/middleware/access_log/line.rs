@@ -15,7 +15,7 @@ use crate::request::Peer;
 const MAX_FIELD_BYTES: usize = 8 * 1024;
 
 /// How a line looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum AccessLogFormat {
     /// Combined log format, then seconds taken and request id; the trace id
     /// after that where the server takes part in traces.

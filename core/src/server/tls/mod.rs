@@ -23,7 +23,7 @@ pub(super) use self::stream::{TlsBuffers, TlsStream};
 use crate::error::Error;
 
 /// PEM files of a TLS server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TlsFiles {
     /// Certificate chain, leaf first.
     pub cert: PathBuf,

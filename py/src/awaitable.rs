@@ -1,0 +1,36 @@
+//! Awaitables whose value is there already.
+
+use pyo3::exceptions::PyStopIteration;
+use pyo3::prelude::*;
+
+/// Gives its value at the first step, without a turn of the loop.
+#[pyclass(frozen, module = "justapi._core")]
+pub(crate) struct Ready {
+    /// `None` stands for Python's None.
+    value: Option<Py<PyAny>>,
+}
+
+impl Ready {
+    /// An awaitable of `value`.
+    pub(crate) fn of(py: Python<'_>, value: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyAny>> {
+        Ok(Bound::new(py, Self { value })?.into_any())
+    }
+}
+
+#[pymethods]
+impl Ready {
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match &self.value {
+            None => Ok(None),
+            Some(value) => Err(PyStopIteration::new_err((value.clone_ref(py),))),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The lane's asyncio loop, as the lane's code sees it.
+//!
+//! The loop is a stock `asyncio.SelectorEventLoop` whose selector is the lane:
+//! connections are served from inside `select()`. Guarantee: whatever the
+//! loop has to run next is noticed at once: after each call into Python the
+//! loop's ready queue and timers are looked at, and `select()` returns when
+//! they have changed.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PySet, PyTuple};
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<EventLoop>>> = const { RefCell::new(None) };
+}
+
+/// Handles into one asyncio loop.
+pub(crate) struct EventLoop {
+    object: Py<PyAny>,
+    /// `loop.__dict__`.
+    attributes: Py<PyDict>,
+    /// `loop._ready`: callbacks that run next.
+    ready: Py<PyAny>,
+    /// `loop._scheduled`: the heap of timers. The loop makes a new one when
+    /// it sweeps out cancelled timers, which it does between two `select()`.
+    scheduled: RefCell<Py<PyAny>>,
+    num_scheduled: Cell<usize>,
+    is_selecting: Cell<bool>,
+    starter: TaskStarter,
+    /// Tasks of requests that wait for something.
+    tasks: Py<PySet>,
+    /// Wakes what `select()` waits for; set while it runs.
+    select_waker: RefCell<Option<Waker>>,
+    /// Tasks of the lane that were completed outside of `select()`.
+    completed: RefCell<Vec<Waker>>,
+    /// Work for the lane from outside of `select()`.
+    spawned: RefCell<Vec<Pin<Box<dyn Future<Output = ()>>>>>,
+}
+
+/// How a task runs its first step at once.
+enum TaskStarter {
+    /// `asyncio.Task(coro, loop=loop, eager_start=True)`, from Python 3.12 on.
+    Eager { task: Py<PyAny>, kwargs: Py<PyDict> },
+    /// The first step that a new task leaves with the loop is taken and run.
+    Captured {
+        task: Py<PyAny>,
+        kwargs: Py<PyDict>,
+        capture: Py<Capture>,
+    },
+}
+
+/// Stands in for `loop.call_soon` while a task is made.
+#[pyclass(frozen)]
+struct Capture {
+    callback: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
+    /// The loop's own `call_soon`, for what finalisers ask meanwhile.
+    call_soon: Py<PyAny>,
+}
+
+impl Capture {
+    fn kept(&self) -> MutexGuard<'_, Option<(Py<PyAny>, Py<PyAny>)>> {
+        self.callback.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<(Py<PyAny>, Py<PyAny>)> {
+        self.kept().take()
+    }
+}
+
+#[pymethods]
+impl Capture {
+    #[pyo3(signature = (callback, *arguments, context=None))]
+    fn __call__<'py>(
+        &self,
+        callback: Bound<'py, PyAny>,
+        arguments: &Bound<'py, PyTuple>,
+        context: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = callback.py();
+        if arguments.is_empty()
+            && let Some(context) = &context
+        {
+            let mut kept = self.kept();
+            if kept.is_none() {
+                *kept = Some((callback.unbind(), context.clone().unbind()));
+                return Ok(None);
+            }
+        }
+        let mut all = vec![callback];
+        all.extend(arguments.iter());
+        let all = PyTuple::new(py, all)?;
+        let kwargs = PyDict::new(py);
+        kwargs.set_item(intern!(py, "context"), context)?;
+        self.call_soon.bind(py).call(all, Some(&kwargs)).map(Some)
+    }
+}
+
+/// A `select()` that goes on.
+pub(crate) struct Selecting<'a>(&'a EventLoop);
+
+impl Drop for Selecting<'_> {
+    fn drop(&mut self) {
+        self.0.is_selecting.set(false);
+        self.0.select_waker.replace(None);
+    }
+}
+
+impl EventLoop {
+    /// Looks into `event_loop`, a stock selector loop.
+    pub(crate) fn new(event_loop: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = event_loop.py();
+        let task = py.import("asyncio")?.getattr("Task")?;
+        let attributes = event_loop.getattr("__dict__")?.cast_into::<PyDict>()?;
+        let kwargs = PyDict::new(py);
+        kwargs.set_item("loop", event_loop)?;
+        let starter = if py.version_info() >= (3, 12) {
+            kwargs.set_item("eager_start", true)?;
+            TaskStarter::Eager {
+                task: task.unbind(),
+                kwargs: kwargs.unbind(),
+            }
+        } else {
+            let capture = Capture {
+                callback: Mutex::new(None),
+                call_soon: event_loop.getattr("call_soon")?.unbind(),
+            };
+            TaskStarter::Captured {
+                task: task.unbind(),
+                kwargs: kwargs.unbind(),
+                capture: Py::new(py, capture)?,
+            }
+        };
+        Ok(Self {
+            ready: event_loop.getattr("_ready")?.unbind(),
+            scheduled: RefCell::new(event_loop.getattr("_scheduled")?.unbind()),
+            num_scheduled: Cell::new(0),
+            is_selecting: Cell::new(false),
+            attributes: attributes.unbind(),
+            object: event_loop.clone().unbind(),
+            starter,
+            tasks: PySet::empty(py)?.unbind(),
+            select_waker: RefCell::new(None),
+            completed: RefCell::new(Vec::new()),
+            spawned: RefCell::new(Vec::new()),
+        })
+    }
+
+    /// Makes it the loop of the calling thread.
+    pub(crate) fn enter(self: &Rc<Self>) {
+        // Dropped after the cell is free: the end of a loop may run code of
+        // the application's, which asks for the current one.
+        drop(CURRENT.replace(Some(Rc::clone(self))));
+    }
+
+    /// The loop of the calling thread, which is a lane's.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        CURRENT.with_borrow(Option::clone)
+    }
+
+    /// Starts a task on `coroutine` and runs it to its first wait.
+    ///
+    /// A task factory of the user's decides for itself when the task starts.
+    pub(crate) fn start_task<'py>(
+        &self,
+        py: Python<'py>,
+        coroutine: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let attributes = self.attributes.bind(py);
+        let factory = attributes.get_item(intern!(py, "_task_factory"))?;
+        if factory.is_some_and(|factory| !factory.is_none()) {
+            let event_loop = self.object.bind(py);
+            return event_loop.call_method1(intern!(py, "create_task"), (coroutine,));
+        }
+        match &self.starter {
+            TaskStarter::Eager { task, kwargs } => {
+                task.bind(py).call((coroutine,), Some(kwargs.bind(py)))
+            }
+            TaskStarter::Captured {
+                task,
+                kwargs,
+                capture,
+            } => {
+                attributes.set_item(intern!(py, "call_soon"), capture)?;
+                let made = task.bind(py).call((coroutine,), Some(kwargs.bind(py)));
+                attributes.del_item(intern!(py, "call_soon"))?;
+                let step = capture.get().take();
+                let made = made?;
+                if let Some((callback, context)) = step {
+                    context
+                        .bind(py)
+                        .call_method1(intern!(py, "run"), (callback,))?;
+                }
+                Ok(made)
+            }
+        }
+    }
+
+    /// Whether the loop has something to do that it does not know of yet.
+    pub(crate) fn has_news(&self, py: Python<'_>) -> bool {
+        let length = |object: &Py<PyAny>| object.bind(py).len().unwrap_or(0);
+        length(&self.ready) > 0 || length(&self.scheduled.borrow()) != self.num_scheduled.get()
+    }
+
+    /// Lets `select()` return if the loop has something to do now.
+    pub(crate) fn after_call(&self, py: Python<'_>) {
+        if self.has_news(py)
+            && let Some(waker) = &*self.select_waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The loop of the calling thread.
+    ///
+    /// # Errors
+    /// `RuntimeError` on a thread that is no lane's.
+    pub(crate) fn of_lane() -> PyResult<Rc<Self>> {
+        Self::current()
+            .ok_or_else(|| PyRuntimeError::new_err("this belongs to the thread of the event loop"))
+    }
+
+    /// Keeps a task alive while it runs: the loop itself may not.
+    pub(crate) fn keep(&self, py: Python<'_>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.tasks.bind(py).add(task)
+    }
+
+    /// Lets a task go that has ended.
+    pub(crate) fn release(&self, py: Python<'_>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.tasks.bind(py).discard(task).map(drop)
+    }
+
+    /// A new future of the loop.
+    pub(crate) fn create_future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.object
+            .bind(py)
+            .call_method0(intern!(py, "create_future"))
+    }
+
+    /// Runs `future` on the lane, at once or with the next `select()`.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        if self.select_waker.borrow().is_some() {
+            drop(tokio::task::spawn_local(future));
+        } else {
+            self.spawned.borrow_mut().push(Box::pin(future));
+        }
+    }
+
+    /// Has the loop call `function` with `argument` soon.
+    pub(crate) fn call_soon(
+        &self,
+        py: Python<'_>,
+        function: &Bound<'_, PyAny>,
+        argument: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let event_loop = self.object.bind(py);
+        event_loop.call_method1(intern!(py, "call_soon"), (function, argument))?;
+        self.after_call(py);
+        Ok(())
+    }
+
+    /// Notes that `select()` begins, until the result is dropped.
+    ///
+    /// # Errors
+    /// `RuntimeError` within another `select()`.
+    pub(crate) fn begin_select(&self, py: Python<'_>) -> PyResult<Selecting<'_>> {
+        if self.is_selecting.replace(true) {
+            return Err(PyRuntimeError::new_err("the lane is serving already"));
+        }
+        let selecting = Selecting(self);
+        let attributes = self.attributes.bind(py);
+        if let Some(scheduled) = attributes.get_item(intern!(py, "_scheduled"))? {
+            self.num_scheduled.set(scheduled.len().unwrap_or(0));
+            self.scheduled.replace(scheduled.unbind());
+        }
+        Ok(selecting)
+    }
+
+    /// Keeps what wakes the waiting `select()`; wakes what was completed
+    /// before it.
+    pub(crate) fn watch(&self, waker: &Waker) {
+        let mut kept = self.select_waker.borrow_mut();
+        if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            *kept = Some(waker.clone());
+        }
+        drop(kept);
+        for waker in self.completed.take() {
+            waker.wake();
+        }
+        for future in self.spawned.take() {
+            drop(tokio::task::spawn_local(future));
+        }
+    }
+
+    /// Wakes a task of the lane, at once or with the next `select()`.
+    ///
+    /// Outside of the runtime a wake would cost a system call.
+    pub(crate) fn wake(&self, waker: Waker) {
+        if self.select_waker.borrow().is_some() {
+            waker.wake();
+        } else {
+            self.completed.borrow_mut().push(waker);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A route as Python compiled it: `justapi._plan.Plan`, read once.
+
+use http::HeaderName;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use justapi_core::HeaderValue;
+
+/// Where the value of an input is found; `justapi._plan.Source`.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Path(String),
+    Query(String),
+    QueryList(String),
+    Header(HeaderName),
+    HeaderList(HeaderName),
+    Cookie(String),
+    Body,
+    Exchange,
+}
+
+/// What needs no call into Python; `justapi._plan.Coercion`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coercion {
+    Text,
+    Int,
+    Float,
+    Bool,
+    Call,
+    /// Only the slow path knows.
+    Unknown,
+}
+
+/// Where the target is called; `justapi._plan.Kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Inline,
+    Async,
+    Thread,
+}
+
+/// One value that the target takes.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) source: Source,
+    pub(crate) coercion: Coercion,
+    pub(crate) convert: Option<Py<PyAny>>,
+    pub(crate) is_required: bool,
+    pub(crate) default: Py<PyAny>,
+}
+
+/// What the lane does for requests of one route.
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of the compiled route"
+)]
+pub(crate) struct Plan {
+    pub(crate) target: Py<PyAny>,
+    pub(crate) kind: Kind,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) needs_query: bool,
+    pub(crate) collects_body: bool,
+    pub(crate) always_binds: bool,
+    pub(crate) bind: Py<PyAny>,
+    pub(crate) bind_is_async: bool,
+    pub(crate) fail: Py<PyAny>,
+    pub(crate) encode: Option<Py<PyAny>>,
+    pub(crate) encode_default: Py<PyAny>,
+    pub(crate) status: u16,
+    pub(crate) media_type: Option<HeaderValue>,
+    pub(crate) path_converters: Option<Py<PyAny>>,
+    pub(crate) max_body_bytes: Option<u64>,
+    /// Whether slow calls may move the route to threads.
+    pub(crate) may_be_demoted: bool,
+    pub(crate) endpoint: Py<PyAny>,
+    pub(crate) route: Py<PyAny>,
+}
+
+impl Plan {
+    /// Reads a plan of the Python layer.
+    pub(crate) fn read(plan: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let inputs = plan.getattr("inputs")?.cast_into::<PyList>()?;
+        let converters = plan.getattr("path_converters")?;
+        let mut inputs = inputs
+            .iter()
+            .map(|input| Input::read(&input))
+            .collect::<PyResult<Vec<_>>>()?;
+        for input in &mut inputs {
+            // What a converter of the pattern has made is no text any more.
+            if let Source::Path(name) = &input.source
+                && input.coercion == Coercion::Text
+                && converters.contains(name)?
+            {
+                input.coercion = Coercion::Unknown;
+            }
+        }
+        let kind = match plan.getattr("kind")?.extract::<u8>()? {
+            0 => Kind::Inline,
+            1 => Kind::Async,
+            _ => Kind::Thread,
+        };
+        let optional = |name: &str| -> PyResult<Option<Py<PyAny>>> {
+            let value = plan.getattr(name)?;
+            Ok((!value.is_none()).then(|| value.unbind()))
+        };
+        let media_type: Option<String> = plan.getattr("media_type")?.extract()?;
+        let media_type = media_type
+            .map(HeaderValue::try_from)
+            .transpose()
+            .map_err(|_| PyValueError::new_err("the media type is no header value"))?;
+        let streams_body: bool = plan.getattr("streams_body")?.extract()?;
+        let json_body: bool = plan.getattr("json_body")?.extract()?;
+        let needs = |wanted: fn(&Source) -> bool| inputs.iter().any(|one| wanted(&one.source));
+        let blocking: Option<bool> = plan.getattr("blocking")?.extract()?;
+        Ok(Self {
+            target: plan.getattr("target")?.unbind(),
+            kind,
+            needs_query: needs(|source| matches!(source, Source::Query(_) | Source::QueryList(_))),
+            collects_body: !streams_body && (json_body || needs(|s| matches!(s, Source::Body))),
+            inputs,
+            always_binds: plan.getattr("always_bind")?.extract()?,
+            bind: plan.getattr("bind")?.unbind(),
+            bind_is_async: plan.getattr("bind_is_async")?.extract()?,
+            fail: plan.getattr("fail")?.unbind(),
+            encode: optional("encode")?,
+            encode_default: plan.getattr("encode_default")?.unbind(),
+            status: plan.getattr("status_code")?.extract()?,
+            media_type,
+            path_converters: (converters.len()? > 0).then(|| converters.unbind()),
+            max_body_bytes: plan.getattr("max_body_bytes")?.extract()?,
+            may_be_demoted: kind == Kind::Inline && blocking.is_none(),
+            endpoint: plan.getattr("endpoint")?.unbind(),
+            route: plan.getattr("route")?.unbind(),
+        })
+    }
+}
+
+impl Input {
+    fn read(input: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let name: String = input.getattr("name")?.extract()?;
+        let header = |name: &str| {
+            HeaderName::try_from(name)
+                .map_err(|_| PyValueError::new_err(format!("{name:?} is no header name")))
+        };
+        let source = match input.getattr("source")?.extract::<u8>()? {
+            0 => Source::Path(name),
+            1 => Source::Query(name),
+            2 => Source::QueryList(name),
+            3 => Source::Header(header(&name)?),
+            4 => Source::HeaderList(header(&name)?),
+            5 => Source::Cookie(name),
+            6 => Source::Body,
+            _ => Source::Exchange,
+        };
+        let coercion = match input.getattr("coercion")?.extract::<u8>()? {
+            0 => Coercion::Text,
+            1 => Coercion::Int,
+            2 => Coercion::Float,
+            3 => Coercion::Bool,
+            _ => Coercion::Call,
+        };
+        let convert = input.getattr("convert")?;
+        Ok(Self {
+            source,
+            coercion,
+            convert: (!convert.is_none()).then(|| convert.unbind()),
+            is_required: input.getattr("required")?.extract()?,
+            default: input.getattr("default")?.unbind(),
+        })
+    }
+}

@@ -1,0 +1,284 @@
+"""The lane's side of the Python layer: its loop, its routes, and the coroutines that it starts.
+
+A lane serves from inside `select()` of its asyncio loop: the selector is the lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import selectors
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from justapi import _core
+from justapi._api_route import APIRoute
+from justapi._asgi import answer as answer_over_asgi
+from justapi._paths import route_key
+from justapi._plain_routes import APIWebSocketRoute, Mount, WebSocketRoute
+from justapi._plan import Kind, Plan
+from justapi._respond import is_response
+from justapi.concurrency import run_in_threadpool
+from justapi.exceptions import HTTPException
+from justapi.requests import ClientDisconnect
+from justapi.websockets import WebSocketDisconnect
+
+if TYPE_CHECKING:
+    from justapi.types import ASGIApp
+
+__all__ = ["LaneSelector", "Served", "new_event_loop", "routes_of"]
+
+logger = logging.getLogger("justapi")
+
+_running: set[asyncio.Task[Any]] = set()
+"""What still runs after its answer was sent."""
+
+
+class LaneSelector(selectors.EpollSelector):
+    """Waits for the loop's descriptors and serves the lane's connections meanwhile.
+
+    Attributes:
+        lane: The lane, once it is bound.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lane: _core.Lane | None = None
+        # The lane hears of a descriptor when it becomes ready, not that it still is.
+        self._may_be_ready = True
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Serves until a descriptor is ready or the loop has something else to do."""
+        lane = self.lane
+        if lane is None:
+            return super().select(timeout)
+        if self._may_be_ready:
+            events = super().select(0)
+            if events:
+                lane.select(0.0)
+                return events
+            self._may_be_ready = False
+        if lane.select(timeout):
+            self._may_be_ready = True
+            return super().select(0)
+        return []
+
+
+def new_event_loop() -> tuple[asyncio.SelectorEventLoop, LaneSelector]:
+    """Makes a loop that a lane can serve in."""
+    selector = LaneSelector()
+    return asyncio.SelectorEventLoop(selector), selector
+
+
+class Served:
+    """What the lane needs to know of an application.
+
+    Args:
+        app: The application.
+        state: What its lifespan left for requests.
+        server: Address of the server.
+        root_path: Where a proxy puts the application.
+        cancels: Whether a handler is cancelled when its client leaves.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        state: dict[str, Any],
+        *,
+        server: tuple[str, int | None] | None = None,
+        root_path: str = "",
+        cancels: bool = True,
+    ) -> None:
+        self.app: Final = app
+        self.state: Final = state
+        self.server: Final = server
+        self.root_path: Final = root_path or getattr(app, "root_path", "")
+        self.cancels: Final = cancels
+        self.asgi: Final = {"version": "3.0", "spec_version": "2.4"}
+        self.extensions: Final[dict[str, Any]] = {"http.response.pathsend": {}}
+
+
+_EVERYTHING: Final = ((None, "/", None, True), (None, "/{path:path}", None, True))
+
+LaneRoute = tuple[list[str] | None, str, Plan | None, bool]
+"""Methods or None for all, pattern, plan or None for ASGI, and whether there is a WebSocket."""
+
+
+def routes_of(app: Any) -> list[LaneRoute]:
+    """Lists the routes of an application for its lane.
+
+    What the lane cannot answer from a plan it hands to the application over ASGI: everything,
+    when there is middleware in Python; else mounted applications, plain routes, WebSockets, and
+    what no route answers where the application has its own words for that.
+    """
+    from justapi.app import JustAPIApp
+
+    if not isinstance(app, JustAPIApp) or app.has_python_middleware:
+        return list(_EVERYTHING)
+    http: dict[str, list[tuple[list[str] | None, str, Plan | None]]] = {}
+    taken: dict[str, set[str]] = {}
+    sockets: dict[str, str] = {}
+    needs_rest = app.refuses_by_itself or app.router.default is not None
+    for route in app.routes:
+        if isinstance(route, Mount):
+            # It may overlap with anything, so it is left to the application's own order.
+            needs_rest = True
+            continue
+        pattern = core_pattern(route.path)
+        if pattern is None:
+            needs_rest = True
+            continue
+        key = route_key(route.path)
+        if isinstance(route, WebSocketRoute | APIWebSocketRoute):
+            sockets.setdefault(key, pattern)
+            continue
+        methods = route.methods
+        if methods is None:
+            needs_rest = True
+            continue
+        used = taken.setdefault(key, set())
+        free = [method for method in methods if method not in used]
+        used.update(free)
+        if free:
+            plan = app.plan_of(route) if isinstance(route, APIRoute) else None
+            http.setdefault(key, []).append((free, pattern, plan))
+    routes: list[LaneRoute] = []
+    for key, entries in http.items():
+        has_socket = sockets.pop(key, None) is not None
+        for methods, path, plan in entries:
+            routes.append((methods, path, plan, has_socket and "GET" in (methods or ())))
+        if has_socket and not any("GET" in (methods or ()) for methods, _, _ in entries):
+            routes.append((["GET"], entries[0][1], None, True))
+    routes.extend((["GET"], path, None, True) for path in sockets.values())
+    for methods, path, _, _ in list(routes):
+        if path.endswith(":path}"):
+            # The parameter may be empty, which core's router does not know.
+            bare = path[: path.rindex("{")]
+            if all(route_key(known) != route_key(bare) for _, known, _, _ in routes):
+                routes.append((methods, bare, None, False))
+    if needs_rest:
+        routes.extend(_rest(routes))
+    return routes
+
+
+_SEGMENT: Final = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::(str|int|path))?}")
+
+
+def core_pattern(path: str) -> str | None:
+    """Returns a pattern as core's router spells it; None if it has none for it.
+
+    Core knows whole segments, and a `path` at the end that is not empty.
+    """
+    segments = path.split("/")
+    if segments[0]:
+        return None
+    for index, segment in enumerate(segments[1:], 1):
+        if "{" not in segment and "}" not in segment and "%" not in segment:
+            continue
+        match = _SEGMENT.fullmatch(segment)
+        if match is None or (match[2] == "path" and index != len(segments) - 1):
+            return None
+        if match[2] == "int":
+            segments[index] = f"{{{match[1]}:uint}}"
+    return "/".join(segments)
+
+
+def _rest(routes: list[LaneRoute]) -> list[LaneRoute]:
+    """Routes for everything that is left."""
+    known = {route_key(path) for _, path, _, _ in routes}
+    return [entry for entry in _EVERYTHING if route_key(entry[1]) not in known]
+
+
+async def answer(response: Any, exchange: _core.Exchange) -> None:
+    """Has a response send itself, then runs what comes after it."""
+    await answer_over_asgi(response, exchange.scope, exchange.receive, exchange.send)
+
+
+async def bind_and_call(
+    bind: Callable[..., Any],
+    target: Callable[..., Any],
+    kind: int,
+    exchange: _core.Exchange,
+    body: bytes,
+) -> Any:
+    """Binds the arguments of a route whose binding waits, and calls its target."""
+    bound = await bind(exchange, body)
+    if is_response(bound):
+        return bound
+    if kind == Kind.THREAD:
+        return await run_in_threadpool(target, *bound)
+    result = target(*bound)
+    return await result if kind == Kind.ASYNC else result
+
+
+async def wait_for(awaitable: Any) -> Any:
+    """Waits for any awaitable."""
+    return await awaitable
+
+
+async def run_app(app: ASGIApp, exchange: _core.Exchange) -> None:
+    """Calls an ASGI application for a request."""
+    await app(exchange.scope, exchange.receive, exchange.send)
+
+
+async def run_socket(app: ASGIApp, socket: _core.Socket) -> None:
+    """Calls an ASGI application for a WebSocket, and closes it in the end."""
+    has_failed = True
+    try:
+        await app(socket.scope, socket.receive, socket.send)
+        has_failed = False
+    finally:
+        socket.finish(has_failed)
+
+
+def log(error: BaseException) -> None:
+    """Shows an exception that nobody handled."""
+    if isinstance(error, ClientDisconnect | WebSocketDisconnect | asyncio.CancelledError):
+        return
+    logger.error("Exception in an application", exc_info=error)
+
+
+def say_demoted(route: Any) -> None:
+    """Says, once for each route, that its handler is called in threads from now on."""
+    logger.warning(
+        "%s %s blocks its thread and is called in the thread pool from now on; "
+        "blocking=True says so at once, blocking=False keeps it where it is",
+        "|".join(route.methods),
+        route.path,
+    )
+
+
+def start_after(response: Any) -> None:
+    """Starts what follows an answer that was sent."""
+    task = asyncio.get_running_loop().create_task(_follow(response))
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+async def _follow(response: Any) -> None:
+    try:
+        try:
+            if response.background is not None:
+                await response.background()
+        finally:
+            if response._after is not None:
+                await response._after()
+    except Exception as error:
+        log(error)
+
+
+async def finish_background(timeout: float) -> None:
+    """Waits for what runs after its answer, then cancels it."""
+    if _running:
+        _, late = await asyncio.wait(set(_running), timeout=timeout)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1)
+
+
+def body_error(status: int, detail: str) -> Exception:
+    """Makes the exception of a body that breaks a limit."""
+    return HTTPException(status, detail)

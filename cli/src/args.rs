@@ -102,7 +102,7 @@ pub(crate) enum Command {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Application to serve; this version serves its built-in demo only.
+    /// Python application, as `module:attribute`; without one the demo is served.
     pub(crate) app: Option<String>,
     /// Check the configuration and the files it names, and listen nowhere.
     #[arg(long)]

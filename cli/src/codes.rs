@@ -9,7 +9,6 @@ pub(crate) enum Code {
     OutputWrite,
     Usage,
     FlagConflict,
-    ApplicationArgument,
     ExplainArgument,
     UnknownKey,
     ConfigUnreadable,
@@ -22,6 +21,7 @@ pub(crate) enum Code {
     TlsFile,
     TlsConfig,
     StaticFolder,
+    Application,
     AddressInUse,
     AddressForbidden,
     AddressUnavailable,
@@ -34,6 +34,9 @@ pub(crate) enum Code {
     ServerStopped,
     AcceptFailed,
     SignalWatch,
+    WorkerEnded,
+    WorkersFail,
+    Interpreter,
     BenchInput,
     BenchUnreachable,
     BenchFailed,
@@ -43,11 +46,10 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
-        Self::ApplicationArgument,
         Self::ExplainArgument,
         Self::UnknownKey,
         Self::ConfigUnreadable,
@@ -60,6 +62,7 @@ impl Code {
         Self::TlsFile,
         Self::TlsConfig,
         Self::StaticFolder,
+        Self::Application,
         Self::AddressInUse,
         Self::AddressForbidden,
         Self::AddressUnavailable,
@@ -72,6 +75,9 @@ impl Code {
         Self::ServerStopped,
         Self::AcceptFailed,
         Self::SignalWatch,
+        Self::WorkerEnded,
+        Self::WorkersFail,
+        Self::Interpreter,
         Self::BenchInput,
         Self::BenchUnreachable,
         Self::BenchFailed,
@@ -85,7 +91,6 @@ impl Code {
             Self::OutputWrite => "JA101",
             Self::Usage => "JA201",
             Self::FlagConflict => "JA202",
-            Self::ApplicationArgument => "JA204",
             Self::ExplainArgument => "JA205",
             Self::UnknownKey => "JA301",
             Self::ConfigUnreadable => "JA302",
@@ -98,6 +103,7 @@ impl Code {
             Self::TlsFile => "JA311",
             Self::TlsConfig => "JA312",
             Self::StaticFolder => "JA313",
+            Self::Application => "JA401",
             Self::AddressInUse => "JA501",
             Self::AddressForbidden => "JA502",
             Self::AddressUnavailable => "JA503",
@@ -110,6 +116,9 @@ impl Code {
             Self::ServerStopped => "JA513",
             Self::AcceptFailed => "JA514",
             Self::SignalWatch => "JA515",
+            Self::WorkerEnded => "JA521",
+            Self::WorkersFail => "JA522",
+            Self::Interpreter => "JA601",
             Self::BenchInput => "JA801",
             Self::BenchUnreachable => "JA802",
             Self::BenchFailed => "JA803",
@@ -125,12 +134,11 @@ impl Code {
             | Self::PidFile
             | Self::ServerStopped
             | Self::AcceptFailed
+            | Self::WorkerEnded
+            | Self::WorkersFail
             | Self::BenchInput
             | Self::BenchFailed => 1,
-            Self::Usage
-            | Self::FlagConflict
-            | Self::ApplicationArgument
-            | Self::ExplainArgument => 2,
+            Self::Usage | Self::FlagConflict | Self::ExplainArgument => 2,
             Self::UnknownKey
             | Self::ConfigUnreadable
             | Self::ConfigSyntax
@@ -150,7 +158,8 @@ impl Code {
             | Self::ListenFailed
             | Self::InheritedListener
             | Self::BenchUnreachable => 5,
-            Self::LaneStart | Self::SignalWatch | Self::LedgerBroken => 6,
+            Self::Application => 4,
+            Self::LaneStart | Self::SignalWatch | Self::Interpreter | Self::LedgerBroken => 6,
             Self::Internal => 70,
         }
     }
@@ -173,11 +182,6 @@ impl Code {
             Self::FlagConflict => {
                 "Two flags that were given cannot be used together, or one needs another that is \
                  missing. Give one of them only, or add the missing one."
-            }
-            Self::ApplicationArgument => {
-                "`justapi serve` was given an application. This version serves its built-in demo \
-                 only; it cannot load Python or Rust applications yet. Leave the argument out to \
-                 serve the demo. A Rust application can use the library `justapi-core` directly."
             }
             Self::ExplainArgument => {
                 "`justapi explain` was asked for a code that does not exist. `justapi explain` \
@@ -238,6 +242,12 @@ impl Code {
                  process. A relative one is taken from the working directory on the command line, \
                  and from the configuration file's folder in it."
             }
+            Self::Application => {
+                "The Python application could not be loaded or did not start: its module raised an \
+                 exception, the name after the colon does not exist, or its lifespan failed. The \
+                 traceback begins with your own code. `justapi serve package.module:app` names the \
+                 module as it is imported from the working directory, or from `--app-dir`."
+            }
             Self::AddressInUse => {
                 "Another program listens on this address already. Its command line and process id \
                  are shown when the system lets us read them. Choose another port, let `--port 0` \
@@ -297,6 +307,21 @@ impl Code {
                 "The system did not let the process watch for SIGINT and SIGTERM, without which it \
                  could not stop gracefully. Most often the limit of threads or of open descriptors \
                  is too low (`ulimit -u`, `ulimit -n`)."
+            }
+            Self::WorkerEnded => {
+                "A warning: a worker process has ended and is started again. Requests on its \
+                 connections were lost, others were not. A signal such as SIGSEGV points at a \
+                 native extension, SIGKILL often at the system being out of memory."
+            }
+            Self::WorkersFail => {
+                "Worker processes ended soon after their start, again and again, so the server gave \
+                 up instead of trying for ever. The lines before say how each of them ended."
+            }
+            Self::Interpreter => {
+                "No usable Python interpreter was found, or the one that was found lacks the package \
+                 `justapi` in the version of this program. They are looked for beside this program, \
+                 in VIRTUAL_ENV, in `.venv` and `venv` upwards, in CONDA_PREFIX and in PATH; \
+                 `--python PATH` names one."
             }
             Self::BenchInput => {
                 "The benchmark cannot be run as it was asked: the URL, the body file, the matrix \

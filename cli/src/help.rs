@@ -9,8 +9,8 @@ justapi config show --origin";
 
 /// Examples of `justapi serve`.
 pub(crate) const SERVE: &str = "justapi serve
+justapi serve app:app --workers 4
 justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
-justapi serve --static /static=public
 justapi serve --uds /run/justapi.sock --trusted-proxy unix --rate-limit 100/s
 justapi serve --check --config production.toml";
 
@@ -44,6 +44,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
     1  the operation ran and failed, or a check found problems
     2  usage: a flag or argument is wrong
     3  the configuration is invalid
+    4  the application cannot be loaded
     5  the address cannot be listened on
     6  the environment lacks something
    70  internal error

@@ -56,9 +56,9 @@ fn usage_errors_exit_2_and_suggest() {
         &["error[JA202]", "`--tls-key FILE`"],
     );
     check(
-        folder.run("serve app:app"),
-        2,
-        &["error[JA204]", "`app:app`", "demo"],
+        folder.run("serve app:app --python nowhere"),
+        6,
+        &["error[JA601]", "nowhere", "--python"],
     );
     // Status 2 is a failed rule there.
     check(folder.run("bench --nope"), 1, &["unexpected argument"]);
@@ -102,15 +102,17 @@ fn errors_are_json_on_request() {
     let folder = Folder::new();
     let run = folder.run("serve --prot 1 --json").expect(2);
     assert_eq!(run.json()["error"]["code"], "JA201");
-    let run = folder.run("serve app:app --json").expect(2);
-    assert_eq!(run.json()["error"]["code"], "JA204");
+    let run = folder
+        .run("serve app:app --python nowhere --json")
+        .expect(6);
+    assert_eq!(run.json()["error"]["code"], "JA601");
     assert!(
         run.json()["error"]["help"]
             .as_str()
             .unwrap()
-            .contains("justapi serve")
+            .contains("--python")
     );
-    assert!(run.stderr.contains("error[JA204]"), "{run:?}");
+    assert!(run.stderr.contains("error[JA601]"), "{run:?}");
 }
 
 #[test]

@@ -29,9 +29,13 @@ fn connect(server: &Server, config: &Arc<ClientConfig>) -> Client<TlsStream> {
 /// The records of the client for `plain`, not sent yet.
 fn sealed(stream: &mut TlsStream, plain: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
-    stream.conn.writer().write_all(plain).unwrap();
+    stream
+        .conn
+        .writer()
+        .write_all(plain)
+        .expect("memory takes it");
     while stream.conn.wants_write() {
-        stream.conn.write_tls(&mut wire).unwrap();
+        stream.conn.write_tls(&mut wire).expect("memory takes it");
     }
     wire
 }

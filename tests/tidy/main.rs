@@ -55,6 +55,9 @@ const FOREIGN_FILES: &[&str] = &["Cargo.lock", "LICENSE"];
 /// Folder names that say nothing about what is inside.
 const GRAB_BAGS: &[&str] = &["common", "helpers", "misc", "utils"];
 
+/// Files with such a name all the same: those who move from `FastAPI` import from it.
+const KEPT_NAMES: &[&str] = &["py/python/justapi/openapi/utils.py"];
+
 /// Documents and the most lines each may have: longer ones are not read to the end.
 const MAX_LINES: &[(&str, usize)] = &[
     ("README.md", 150),
@@ -204,6 +207,9 @@ fn decision_records_are_numbered_and_titled() {
 fn no_folder_is_a_grab_bag() {
     let mut problems = Vec::new();
     for path in Tree::open().files() {
+        if KEPT_NAMES.contains(&path.as_str()) {
+            continue;
+        }
         let parts: Vec<&str> = path.split('/').collect();
         for part in &parts {
             let stem = part.split('.').next().unwrap_or_default();

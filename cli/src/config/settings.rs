@@ -62,6 +62,7 @@ impl Alias {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Network,
+    Python,
     Tls,
     Clients,
     Responses,
@@ -74,6 +75,7 @@ impl Group {
     pub(crate) const fn heading(self) -> &'static str {
         match self {
             Self::Network => "Network",
+            Self::Python => "Python applications",
             Self::Tls => "TLS",
             Self::Clients => "Clients and proxies",
             Self::Responses => "Responses",
@@ -251,6 +253,92 @@ pub(crate) static SETTINGS: &[Setting] = &[
         value_name: "N",
         is_rare: true,
         help: "Inherited descriptor of a listening socket; LISTEN_FDS needs no flag",
+        ..BASE
+    },
+    Setting {
+        key: "python.workers",
+        flag: Some("workers"),
+        kind: Kind::Lanes,
+        value_name: "N",
+        default: || Value::Number(1),
+        group: Group::Python,
+        is_rare: true,
+        help: "Worker processes of a Python application; auto is one per available CPU",
+        ..BASE
+    },
+    Setting {
+        key: "python.interpreter",
+        flag: Some("python"),
+        kind: Kind::Path,
+        value_name: "PATH",
+        group: Group::Python,
+        is_rare: true,
+        help: "Python interpreter of the workers; by default that of the environment",
+        ..BASE
+    },
+    Setting {
+        key: "python.interface",
+        flag: Some("interface"),
+        kind: Kind::Choice(&["auto", "justapi", "asgi"]),
+        value_name: "KIND",
+        default: || Value::Text("auto".to_owned()),
+        group: Group::Python,
+        is_rare: true,
+        help: "How the application is called; auto looks at what it is",
+        ..BASE
+    },
+    Setting {
+        key: "python.app_dir",
+        flag: Some("app-dir"),
+        kind: Kind::Path,
+        value_name: "DIR",
+        group: Group::Python,
+        is_rare: true,
+        help: "Folder that the application is imported from",
+        ..BASE
+    },
+    Setting {
+        key: "python.root_path",
+        flag: Some("root-path"),
+        kind: Kind::UrlPath,
+        value_name: "PATH",
+        group: Group::Python,
+        is_rare: true,
+        help: "Path that a proxy puts the application under",
+        ..BASE
+    },
+    Setting {
+        key: "python.max_requests",
+        flag: Some("max-requests"),
+        kind: Kind::Number {
+            min: 1,
+            max: u64::MAX,
+        },
+        value_name: "N",
+        group: Group::Python,
+        is_rare: true,
+        help: "Requests after which a worker is replaced",
+        ..BASE
+    },
+    Setting {
+        key: "python.worker_max_rss",
+        flag: Some("worker-max-rss"),
+        kind: Kind::Bytes { max: u64::MAX },
+        value_name: "SIZE",
+        group: Group::Python,
+        is_rare: true,
+        help: "Memory above which a worker is replaced",
+        ..BASE
+    },
+    Setting {
+        key: "python.start_timeout",
+        flag: Some("start-timeout"),
+        kind: Kind::Time,
+        value_name: "TIME",
+        default: || Value::Time(Duration::from_mins(1)),
+        group: Group::Python,
+        is_rare: true,
+        help: "Time for the application to import and start",
         ..BASE
     },
     Setting {

@@ -185,7 +185,7 @@ impl Guards {
     }
 }
 
-fn rate_limit(config: &Config) -> Result<Option<RateLimitConfig>, CliError> {
+pub(super) fn rate_limit(config: &Config) -> Result<Option<RateLimitConfig>, CliError> {
     const BURST: &str = "server.rate_limit_burst";
     let rate = config.value("server.rate_limit").text();
     let burst = config

@@ -7,6 +7,7 @@ mod failure;
 mod guards;
 mod pid_file;
 mod plan;
+mod python;
 
 use std::path::Path;
 
@@ -31,9 +32,6 @@ pub(crate) fn serve(
     explicit: Option<&Path>,
     verbose: u8,
 ) -> Result<u8, CliError> {
-    if let Some(app) = &arguments.app {
-        return Err(no_applications(app));
-    }
     descriptors::raise_limit();
     let config = Config::load(explicit, &arguments.settings.given)?;
     let is_json_log = config.value("log.format").text() == Some("json");
@@ -54,7 +52,10 @@ pub(crate) fn serve(
         ui.event("checked", json!({"ok": true}), &human)?;
         return Ok(0);
     }
-    run(&ui, &plan)
+    match &arguments.app {
+        Some(app) => python::serve(&ui, &config, &plan, app),
+        None => run(&ui, &plan),
+    }
 }
 
 /// Serves until a stop signal; the exit status says how it ended.
@@ -99,14 +100,6 @@ fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
         &format!("stopped by {name}, {how}\n"),
     )?;
     Ok(status)
-}
-
-fn no_applications(app: &str) -> CliError {
-    CliError::new(
-        Code::ApplicationArgument,
-        format!("cannot serve `{app}`: this version serves no Python or Rust applications"),
-    )
-    .with_hint("leave the argument out to serve the built-in demo: `justapi serve`")
 }
 
 fn too_many_connections(plan: &Plan) -> Option<Warning> {

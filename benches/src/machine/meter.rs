@@ -153,6 +153,9 @@ fn status_bytes(status: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -193,6 +196,32 @@ mod tests {
         assert!(used >= 90_000_000, "{used}");
         assert!(after.rss_bytes.unwrap() > 0);
         assert!(after.peak_rss_bytes >= after.rss_bytes);
+    }
+
+    /// As a supervisor has its workers: the one that works is a child of the one that is read.
+    #[test]
+    fn the_time_of_children_counts() {
+        let works = "echo ready; read go; i=0; \
+                     while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done; read end";
+        let mut supervisor = Command::new("sh")
+            .args(["-c", &format!("sh -c '{works}'; true")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(supervisor.stdout.take().unwrap()).lines();
+        let mut orders = supervisor.stdin.take().unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "ready");
+        let before = process_usage(supervisor.id());
+        assert_eq!(before.processes.len(), 2);
+        orders.write_all(b"go\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "done");
+        let used = process_usage(supervisor.id())
+            .cpu_ns_since(&before)
+            .unwrap();
+        orders.write_all(b"end\n").unwrap();
+        supervisor.wait().unwrap();
+        assert!(used >= 20_000_000, "{used}");
     }
 
     fn usage(threads: &[(u32, u64)], millis: u64) -> ProcessUsage {

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-pub use plan::{ArmPlan, CellPlan, ExchangePlan, MIN_ROUNDS, Matrix, ProgramPlan, TargetPlan};
+pub use plan::{
+    ArmPlan, CellPlan, ExchangePlan, MIN_ROUNDS, Matrix, ProgramPlan, StopSignal, TargetPlan,
+};
 pub use verdict::judge;
 
 use self::round::Bench;
@@ -41,7 +43,7 @@ const MAX_LOAD_PER_CPU: f64 = 0.5;
 /// What to run, and with which binaries.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The workspace: git commit and `Cargo.lock` are read here.
+    /// The workspace, `{root}`: git commit and `Cargo.lock` are read here.
     pub root: PathBuf,
     /// The matrix file.
     pub matrix: PathBuf,

@@ -42,7 +42,7 @@ pub struct ProgramPlan {
     /// Whether it is ours, and so must prove that it is a release build.
     #[serde(default)]
     pub subject: bool,
-    /// Command line; `{bin}`, `{target_dir}`, `{dir}` and `{port}` are replaced.
+    /// Command line; `{root}`, `{bin}`, `{target_dir}`, `{dir}` and `{port}` are replaced.
     pub command: Vec<String>,
     /// Command that prints the version, as JSON with `version` and `profile` or as text.
     #[serde(default)]
@@ -53,6 +53,31 @@ pub struct ProgramPlan {
     /// Configuration template below the root, written into `{dir}` under its own name for each
     /// start with `{dir}` and `{port}` replaced.
     pub config: Option<PathBuf>,
+    /// Signal that ends it.
+    #[serde(default)]
+    pub stop_signal: StopSignal,
+}
+
+/// A signal that ends a server once nothing is in flight.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+pub enum StopSignal {
+    /// What service managers send.
+    #[default]
+    #[serde(rename = "SIGTERM")]
+    Terminate,
+    /// Ctrl-C, for a peer that keeps running after SIGTERM.
+    #[serde(rename = "SIGINT")]
+    Interrupt,
+}
+
+impl StopSignal {
+    /// Returns the name of the signal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
 }
 
 /// One cell.
@@ -546,6 +571,7 @@ mod tests {
         for text in [
             include_str!("../../matrix/core.toml"),
             include_str!("../../matrix/features.toml"),
+            include_str!("../../matrix/python.toml"),
         ] {
             let matrix = parse(text).unwrap();
             assert!(matrix.programs["justapi"].subject);

@@ -17,18 +17,20 @@ use crate::ledger::{FileDigest, Program, Source, git_command, sha256_hex};
 /// The profile of a build that may be recorded.
 const RELEASE: &str = "release";
 
-/// Replaces `{bin}` and `{target_dir}`, absolute because servers run in a folder of their own.
+/// Replaces `{root}`, `{bin}` and `{target_dir}`, absolute because servers run in a folder of their own.
 pub(super) fn expand(command: &[String], options: &RunOptions) -> Vec<String> {
     let absolute = |path: &Path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         path.to_string_lossy().into_owned()
     };
+    let root = absolute(&options.root);
     let bin = absolute(&options.subject);
     let target_dir = absolute(&options.target_dir);
     command
         .iter()
         .map(|part| {
-            part.replace("{bin}", &bin)
+            part.replace("{root}", &root)
+                .replace("{bin}", &bin)
                 .replace("{target_dir}", &target_dir)
         })
         .collect()
@@ -141,7 +143,7 @@ fn run_version(command: &[String]) -> Result<(String, Option<String>), String> {
         return Err(format!(
             "{} {} ended with {}",
             file_name(program),
-            arguments.join(" "),
+            without_folders(&arguments.join(" ")),
             output.status
         ));
     }
@@ -168,6 +170,22 @@ fn file_name(program: &str) -> String {
         || program.to_owned(),
         |name| name.to_string_lossy().into_owned(),
     )
+}
+
+/// `text` with the absolute paths in it shortened to their last names: where a machine keeps its
+/// folders does not belong into a record.
+pub(super) fn without_folders(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || "\"'`()<>,;=".contains(c);
+    text.split_inclusive(ends)
+        .map(|word| {
+            let path = word.trim_end_matches(ends);
+            if !path.starts_with('/') || path.matches('/').count() < 2 {
+                return word;
+            }
+            let start = path.trim_end_matches('/').rfind('/').map_or(0, |at| at + 1);
+            &word[start..]
+        })
+        .collect()
 }
 
 /// Versions from `Cargo.lock`; a package with several versions gets all of them.
@@ -238,6 +256,7 @@ pub(super) fn source(root: &Path) -> Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matrix::StopSignal;
     use std::path::PathBuf;
 
     fn identify_printing(output: &str, subject: bool) -> Result<Program, Error> {
@@ -249,6 +268,7 @@ mod tests {
                 .to_vec(),
             packages: vec![String::from("hyper")],
             config: None,
+            stop_signal: StopSignal::default(),
         };
         let mut options = RunOptions::new("m.toml", "/nonexistent/bin", "target");
         options.root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -283,6 +303,7 @@ mod tests {
             version: version.iter().map(|part| (*part).to_owned()).collect(),
             packages: Vec::new(),
             config: config.map(PathBuf::from),
+            stop_signal: StopSignal::default(),
         }
     }
 
@@ -295,6 +316,28 @@ mod tests {
         let speaks_on_stderr = ["sh", "-c", "echo 'peer version: 1.2' >&2"];
         let program = identify(&peer(&speaks_on_stderr, None), &options).unwrap();
         assert_eq!(program.version.as_deref(), Some("peer version: 1.2"));
+    }
+
+    #[test]
+    fn texts_name_no_folder_of_the_machine() {
+        for (text, expected) in [
+            (
+                "File \"/checkout/benches/.venv/bin/peer\", line 5, in <module>",
+                "File \"peer\", line 5, in <module>",
+            ),
+            ("--file=/a/b.bin /a/b/", "--file=b.bin b/"),
+            (
+                "no http://127.0.0.1:8000/a/b at /hello, but 1/2/3",
+                "no http://127.0.0.1:8000/a/b at /hello, but 1/2/3",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(without_folders(text), expected);
+        }
+        let options = RunOptions::new("m.toml", "bin", "target");
+        let program = identify(&peer(&["false", "/a/b/c"], None), &options).unwrap();
+        let reason = program.reason.unwrap();
+        assert!(reason.starts_with("false c ended with"), "{reason}");
     }
 
     #[test]

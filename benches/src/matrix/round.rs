@@ -24,7 +24,7 @@ use crate::machine::{Placement, process_usage};
 use super::coded::decode;
 use super::content;
 use super::exchange::{get_and_hold, get_body, get_counter};
-use super::plan::Matrix;
+use super::plan::{Matrix, StopSignal};
 use super::programs::Config;
 use super::server::Server;
 
@@ -42,6 +42,8 @@ pub(super) struct Bench {
     folder: tempfile::TempDir,
     /// Configurations by program name.
     configs: BTreeMap<String, Config>,
+    /// What ends them, by program name.
+    stop_signals: BTreeMap<String, StopSignal>,
     /// Content of the current cell's file.
     content: Option<Vec<u8>>,
 }
@@ -68,6 +70,9 @@ impl Bench {
             placement,
             folder,
             configs,
+            stop_signals: (matrix.programs.iter())
+                .map(|(name, program)| (name.clone(), program.stop_signal))
+                .collect(),
             content: None,
         })
     }
@@ -158,7 +163,7 @@ impl Bench {
             Err(reason) => return Ok(Some(reason)),
         }
         Ok(match probe(&plan, workload, &server) {
-            Ok(again) if again.digest.body_sha256 == body => server.stop().err(),
+            Ok(again) if again.digest.body_sha256 == body => self.stop(arm, server).err(),
             Ok(_) => Some(String::from("the body changed during the round")),
             Err(reason) => Some(format!("after the load: {reason}")),
         })
@@ -193,13 +198,18 @@ impl Bench {
         result.held_rss_bytes = usage.rss_bytes;
         result.peak_rss_bytes = usage.peak_rss_bytes;
         drop(held);
-        server.stop()
+        self.stop(arm, server)
     }
 
     fn start(&self, arm: &ArmRecord) -> Result<Server, String> {
         let config = self.configs.get(&arm.program);
         let cpu = self.placement.server_cpu;
         Server::start(&arm.command, config, self.folder.path(), cpu)
+    }
+
+    fn stop(&self, arm: &ArmRecord, server: Server) -> Result<(), String> {
+        let signal = self.stop_signals.get(&arm.program).copied();
+        server.stop(signal.unwrap_or_default())
     }
 
     fn plan(

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::exchange::get_once;
-use super::programs::{Config, not_started};
+use super::plan::StopSignal;
+use super::programs::{Config, not_started, without_folders};
 use crate::machine::pin_current_thread;
 
 /// Longest wait for the first answer of a server.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Longest wait for a server to end after SIGTERM; no request is in flight then.
+/// Longest wait for a server to end after its stop signal; no request is in flight then.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause between attempts to connect; far below any start-up time.
@@ -140,20 +141,24 @@ impl Server {
         }
     }
 
-    /// Sends SIGTERM and waits; the end must be clean.
-    pub(super) fn stop(mut self) -> Result<(), String> {
+    /// Sends the signal and waits; the end must be clean.
+    pub(super) fn stop(mut self, stop_signal: StopSignal) -> Result<(), String> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(format!(
                 "it ended under load with {status}{}",
                 self.stderr_tail()
             ));
         }
-        kill_process(Pid::from_child(&self.child), Signal::TERM)
+        let signal = match stop_signal {
+            StopSignal::Terminate => Signal::TERM,
+            StopSignal::Interrupt => Signal::INT,
+        };
+        kill_process(Pid::from_child(&self.child), signal)
             .map_err(|error| format!("cannot signal it: {error}"))?;
         let asked = Instant::now();
         while asked.elapsed() < STOP_TIMEOUT {
             match self.child.try_wait() {
-                Ok(Some(status)) if is_clean(status) => return Ok(()),
+                Ok(Some(status)) if is_clean(status, signal) => return Ok(()),
                 Ok(Some(status)) => {
                     return Err(format!("it stopped with {status}{}", self.stderr_tail()));
                 }
@@ -162,15 +167,16 @@ impl Server {
             }
         }
         Err(format!(
-            "still running {} s after SIGTERM",
-            STOP_TIMEOUT.as_secs()
+            "still running {} s after {}",
+            STOP_TIMEOUT.as_secs(),
+            stop_signal.name()
         ))
     }
 
     fn stderr_tail(&self) -> String {
         const MAX_CHARACTERS: usize = 300;
         let bytes = std::fs::read(&self.stderr).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = without_folders(&String::from_utf8_lossy(&bytes));
         let text = text.trim();
         if text.is_empty() {
             return String::new();
@@ -189,8 +195,8 @@ impl Drop for Server {
 }
 
 /// Zero, or ended by the very signal that was sent: a peer without a handler.
-fn is_clean(status: ExitStatus) -> bool {
-    status.success() || status.signal() == Some(Signal::TERM.as_raw())
+fn is_clean(status: ExitStatus, sent: Signal) -> bool {
+    status.success() || status.signal() == Some(sent.as_raw())
 }
 
 /// A port that was free a moment ago.

@@ -91,10 +91,20 @@ impl Trial {
             } else {
                 exe.to_str().unwrap()
             };
+            // The shell's child inherits that the signal is ignored.
+            let ignoring = match behaviour {
+                "deaf-interrupted" => "\"sh\", \"-c\", \"trap '' TERM; exec \\\"$@\\\"\", \"sh\", ",
+                _ => "",
+            };
+            let stop_signal = match behaviour {
+                "deaf-interrupted" => "stop_signal = \"SIGINT\"\n",
+                _ => "",
+            };
             format!(
-                "[program.{behaviour}]\nsubject = {}\n\
-                 command = [\"env\", \"{SERVE}={{port}},{behaviour}\", \"{exe}\", \"--exact\", \
-                 \"matrix::tests::serves_when_asked\"]\nversion = [\"cat\", \"{{bin}}\"]\n",
+                "[program.{behaviour}]\nsubject = {}\n{stop_signal}\
+                 command = [{ignoring}\"env\", \"{SERVE}={{port}},{behaviour}\", \"{exe}\", \
+                 \"--exact\", \"matrix::tests::serves_when_asked\"]\n\
+                 version = [\"cat\", \"{{bin}}\"]\n",
                 behaviour == "good",
             )
         };
@@ -109,6 +119,7 @@ impl Trial {
             "file-torn",
             "gzip",
             "gzip-torn",
+            "deaf-interrupted",
             "missing",
         ];
         let matrix = behaviours.map(program).concat();
@@ -147,13 +158,13 @@ impl Trial {
 fn load_cell(arms: &str, rest: &str) -> String {
     format!(
         "[[cell]]\nid = \"c\"\nkind = \"load\"\npath = \"/\"\nconnections = 2\nrounds = 6\n\
-         warm_up_ms = 10\nmeasure_ms = 60\narms = [{arms}]\n{rest}"
+         warm_up_ms = 100\nmeasure_ms = 60\narms = [{arms}]\n{rest}"
     )
 }
 
 /// The same cell with time for exchanges that take longer than a greeting.
 fn unhurried(cell: &str) -> String {
-    cell.replace("warm_up_ms = 10", "warm_up_ms = 200")
+    cell.replace("warm_up_ms = 100", "warm_up_ms = 200")
         .replace("measure_ms = 60", "measure_ms = 300")
 }
 
@@ -311,6 +322,26 @@ fn a_missing_peer_is_an_invalid_row_not_an_abort() {
     assert_eq!(cell.rows[0].invalid, None);
     let reason = cell.rows[1].invalid.as_deref().unwrap();
     assert!(reason.contains("ended early"), "{reason}");
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_named_in_its_row() {
+    let mut trial = Trial::new(&load_cell(
+        "{ program = \"good\" }, { program = \"absent\" }",
+        "[[cell.target]]\nid = \"rate\"\nmetric = \"rate\"\narm = \"absent\"\n\
+         at_most = 1.0\n[program.absent]\ncommand = [\"{root}/.venv/bin/peer\"]\n",
+    ));
+    let cell = trial.cell();
+    assert_eq!(cell.rows[0].invalid, None);
+    let reason = cell.rows[1].invalid.as_deref();
+    assert_eq!(reason, Some("round 0: peer is not installed"));
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Invalid);
+}
+
+#[test]
+fn a_peer_that_ignores_sigterm_is_ended_as_its_program_says() {
+    let mut trial = Trial::new(&load_cell("{ program = \"deaf-interrupted\" }", ""));
+    assert_eq!(trial.cell().rows[0].invalid, None);
 }
 
 #[test]

@@ -1,0 +1,1 @@
+"""Makes the modules beside the tests importable."""

@@ -1,0 +1,195 @@
+"""`justapi serve` with handlers that try to end it, and ends that come at bad times."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from serving import Server, eventually, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+APP = """
+    import asyncio, os, threading, time
+    from justapi import Depends, JustAPI
+
+    app = JustAPI()
+
+    @app.get("/pid")
+    def pid(): return os.getpid()
+
+    @app.get("/stop")
+    def stop():
+        asyncio.get_running_loop().stop()
+        return "stopped"
+
+    @app.get("/stop-async")
+    async def stop_async():
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return "stopped"
+
+    @app.get("/close")
+    async def close():
+        try:
+            asyncio.get_running_loop().close()
+        except RuntimeError:
+            return "refused"
+
+    @app.get("/exit-callback")
+    async def exit_callback():
+        asyncio.get_running_loop().call_soon(exit, 3)
+        await asyncio.sleep(0.01)
+        return "alive"
+
+    @app.get("/abort")
+    def abort(): os.abort()
+
+    @app.get("/stuck", blocking=True)
+    def stuck():
+        open("begun", "w").close()
+        while True:
+            time.sleep(0.0005)
+
+    async def waits():
+        await asyncio.sleep(0)
+
+    @app.get("/stuck-call", blocking=True)
+    def stuck_call(_: None = Depends(waits)):
+        stuck()
+
+    @app.get("/slow-thread", blocking=True)
+    def slow_thread():
+        time.sleep(0.3)
+        return os.getpid()
+
+    @app.get("/slow")
+    async def slow():
+        await asyncio.sleep(0.3)
+        return os.getpid()
+"""
+
+
+@pytest.mark.parametrize("path", ["/stop", "/stop-async", "/close", "/exit-callback"])
+def test_a_handler_cannot_end_the_loop(tmp_path: Path, path: str) -> None:
+    with Server(tmp_path, APP) as server:
+        for _ in range(2):
+            assert server.client.get(path).status_code == 200
+        assert server.client.get("/pid").json() == server.workers[0]
+        assert server.stop() == 0
+
+
+def test_a_handler_that_aborts_is_named_and_its_worker_replaced(tmp_path: Path) -> None:
+    with Server(tmp_path, APP) as server:
+        with pytest.raises(httpx.TransportError):
+            server.client.get("/abort")
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+
+            def is_back() -> bool:
+                try:
+                    return bool(client.get("/pid").json() != server.workers[0])
+                except httpx.TransportError:
+                    return False
+
+            eventually("another worker answers", is_back)
+        said = "".join(server.errors)
+        assert "Fatal Python error: Aborted" in said
+        assert "in abort" in said
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("path", ["/stuck", "/stuck-call"])
+def test_a_thread_that_never_returns_does_not_hold_the_end_up(tmp_path: Path, path: str) -> None:
+    with Server(tmp_path, APP, "--graceful", "300ms") as server:
+
+        def ask() -> None:
+            with suppress(httpx.TransportError):
+                httpx.get(server.url + path, timeout=20)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        eventually("the handler runs", lambda: (tmp_path / "begun").exists())
+        server.stop()
+        asking.join()
+        said = "".join(server.errors)
+        assert "a blocking handler has not returned" in said
+        assert "Fatal" not in said
+        assert "Rust" not in said
+
+
+def test_threads_that_were_used_do_not_disturb_the_end(tmp_path: Path) -> None:
+    with Server(tmp_path, APP) as server:
+        asking = [
+            threading.Thread(target=httpx.get, args=(f"{server.url}/slow-thread",))
+            for _ in range(10)
+        ]
+        for one in asking:
+            one.start()
+        for one in asking:
+            one.join()
+        assert server.stop() == 0
+        assert "has not returned" not in "".join(server.errors)
+
+
+def test_nothing_is_lost_by_a_stop_under_load(tmp_path: Path) -> None:
+    with Server(tmp_path, APP, "--workers", "2") as server:
+        lost: list[str] = []
+        answered = 0
+        stopping = threading.Event()
+        lock = threading.Lock()
+        address = httpx.URL(server.url)
+
+        def ask(path: str) -> None:
+            nonlocal answered
+            while not stopping.is_set():
+                connection = http.client.HTTPConnection(address.host, address.port, timeout=30)
+                try:
+                    connection.connect()
+                except OSError:
+                    return
+                try:
+                    connection.request("GET", path)
+                    status = connection.getresponse().status
+                    with lock:
+                        answered += 1
+                        if status != 200:
+                            lost.append(str(status))
+                except Exception as error:
+                    lost.append(repr(error))
+                finally:
+                    connection.close()
+
+        paths = ["/slow", "/slow-thread", "/pid", "/slow"] * 4
+        asking = [threading.Thread(target=ask, args=(path,)) for path in paths]
+        for one in asking:
+            one.start()
+        eventually("it is under load", lambda: answered > 30)
+        code = server.stop()
+        stopping.set()
+        for one in asking:
+            one.join()
+        assert code == 0
+        assert lost == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nfrom contextlib import asynccontextmanager\nfrom justapi import JustAPI\n"
+        "@asynccontextmanager\nasync def life(app):\n    sys.exit('no licence')\n    yield\n"
+        "app = JustAPI(lifespan=life)\n",
+        "import sys\nasync def app(scope, receive, send):\n    sys.exit('no licence')\n",
+    ],
+)
+def test_an_exit_while_it_starts_is_a_failed_start(tmp_path: Path, source: str) -> None:
+    (tmp_path / "app.py").write_text(source)
+    done = run(tmp_path, "serve", "app:app", "--port", "0")
+    assert done.returncode == 4, done
+    assert "failed to start" in done.stderr
+    assert "no licence" in done.stderr

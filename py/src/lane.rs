@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::Method;
 use justapi_core::{
-    EmbeddedLane, Error, Handler, Listen, Router, Server, ServerConfig, TrailingSlash,
+    EmbeddedLane, Error, Handler, Listen, MetricsMount, Router, Server, ServerConfig, TrailingSlash,
 };
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -65,7 +65,7 @@ impl Lane {
         redirects_slashes: bool,
         config: &str,
     ) -> PyResult<Self> {
-        let config: ServerConfig = serde_json::from_str(config)
+        let mut config: ServerConfig = serde_json::from_str(config)
             .map_err(|error| PyValueError::new_err(format!("the settings: {error}")))?;
         let mount = Arc::new(Mount::read(mount)?);
         let mut router = Router::new();
@@ -75,6 +75,12 @@ impl Lane {
         for (methods, pattern, plan, has_websocket) in routes {
             let plan = plan.as_ref().map(|plan| plan.bind(py));
             router = add(router, methods, &pattern, plan, has_websocket, &mount)?;
+        }
+        // As with the probes, a route of the application's own wins.
+        if let MetricsMount::Path(path) = &config.metrics
+            && router.routes().any(|route| route.pattern == *path)
+        {
+            config.metrics = MetricsMount::Off;
         }
         let mut server = config.apply(Server::new(router)).map_err(failed)?;
         for counter in mount.counters.all() {

@@ -90,6 +90,7 @@ def test_native_routes_answer_as_the_guide_says(body: str, status: int) -> None:
 
     text, counters = on_lane(run(source), ask)
     assert text == '{"version":"1.0"}'
+    assert counters.pop("native") == 2
     assert set(counters.values()) == {0}
 
 

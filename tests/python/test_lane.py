@@ -490,3 +490,29 @@ def test_other_servers_get_the_same_answers() -> None:
             return [(a.status_code, a.content) for a in [await client.get(u) for u in urls]]
 
     assert on_lane(app, use) == asyncio.run(over_asgi())
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+def test_routes_of_the_application_go_before_those_of_the_server(has_middleware: bool) -> None:
+    app = JustAPI()
+
+    @app.get("/metrics")
+    async def metrics() -> str:
+        return "mine"
+
+    @app.get("/health")
+    async def health() -> str:
+        return "mine"
+
+    if has_middleware:
+
+        @app.middleware("http")
+        async def pass_on(request: Request, call_next: Any) -> Any:
+            return await call_next(request)
+
+    async def use(running: Running) -> None:
+        for path in ("/metrics", "/health"):
+            assert (await running.client.get(path)).json() == "mine"
+        assert (await running.client.get("/live")).json() == {"status": "ok"}
+
+    on_lane(app, use, metrics={"Path": "/metrics"}, health=True)

@@ -4,6 +4,8 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, final
 
+__all__ = ["VERSION", "Exchange", "Lane", "Socket", "encode_json", "end_with_parent"]
+
 VERSION: Final[str]
 """Version of the package and of the program `justapi` that belongs to it."""
 
@@ -20,7 +22,7 @@ def encode_json(value: Any, default: Callable[[Any], Any] | None = None) -> byte
         RecursionError: The value is nested too deeply, or holds itself.
     """
 
-def end_with_parent(parent: int, /) -> None:
+def end_with_parent(parent: int) -> None:
     """Has this process asked to end once its parent has.
 
     Args:
@@ -73,7 +75,7 @@ class Socket:
             ValueError: A code or a header is not valid.
         """
 
-    def finish(self, has_failed: bool, /) -> None:
+    def finish(self, has_failed: bool) -> None:
         """Closes or refuses a socket whose application has ended."""
 
 @final
@@ -104,7 +106,7 @@ class Lane:
         redirects_slashes: bool,
         config: str,
     ) -> Lane: ...
-    def select(self, timeout: float | None, /) -> bool:
+    def select(self, timeout: float | None) -> bool:
         """Serves until the loop has something to do, at most for some seconds.
 
         Returns:

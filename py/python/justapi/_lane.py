@@ -102,6 +102,9 @@ class Served:
 
 _EVERYTHING: Final = ((None, "/", None, True), (None, "/{path:path}", None, True))
 
+_OF_THE_SERVER: Final = frozenset({"/health", "/live", "/metrics", "/ready"})
+"""What the server answers itself unless the application has it."""
+
 LaneRoute = tuple[list[str] | None, str, Plan | None, bool]
 """Methods or None for all, pattern, plan or None for ASGI, and whether there is a WebSocket."""
 
@@ -115,8 +118,11 @@ def routes_of(app: Any) -> list[LaneRoute]:
     """
     from justapi.app import JustAPIApp
 
-    if not isinstance(app, JustAPIApp) or app.has_python_middleware:
+    if not isinstance(app, JustAPIApp):
         return list(_EVERYTHING)
+    if app.has_python_middleware:
+        own = sorted(_OF_THE_SERVER.intersection(route.path for route in app.routes))
+        return [*_EVERYTHING, *((None, path, None, False) for path in own)]
     http: dict[str, list[tuple[list[str] | None, str, Plan | None]]] = {}
     taken: dict[str, set[str]] = {}
     sockets: dict[str, str] = {}

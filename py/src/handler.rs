@@ -304,12 +304,8 @@ impl<'py> Call<'_, 'py> {
 
     /// Makes the answer of what the handler returned or raised.
     fn finish(&mut self, py: Python<'py>, result: PyResult<Bound<'py, PyAny>>) -> PyResult<Step> {
-        let object = result?;
-        match self.answer(py, &object) {
-            Ok(step) => Ok(step),
-            // What cannot be serialised is the handler's failure, too.
-            Err(error) => Err(error),
-        }
+        // What cannot be serialised is the handler's failure, too.
+        self.answer(py, &result?)
     }
 
     fn answer(&mut self, py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Step> {

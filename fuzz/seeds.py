@@ -263,5 +263,49 @@ write(
         "size": SETTINGS + h2_frame(6, 0, 0, bytes(7)) + CUT_AT_20,
         "window": SETTINGS + h2_frame(4, 0, 0, struct.pack(">HI", 4, 1 << 31)) + CUT_AT_20,
         "first": h2_frame(6, 0, 0, bytes(8)) + WHOLE,
+        "ended": SETTINGS + REQUEST + h2_frame(0, 1, 1, b"late") + CUT_AT_20,
+        "trailers": SETTINGS
+        + h2_frame(1, 4, 1, b"\x83\x40\x05:path\x01/")
+        + h2_frame(1, 5, 1, b"\x90\xbe")
+        + WHOLE,
+        "continued": SETTINGS
+        + h2_frame(1, 0x29, 3, b"\2\0\0\0\0\7\x82\x40\x0aaccept-tex\0\0")
+        + h2_frame(9, 0, 3, b"")
+        + h2_frame(9, 4, 3, b"\x01y\x7e\x82\xf5\xff")
+        + CUT_AT_20,
+        "invalid": SETTINGS + h2_frame(1, 5, 1, b"\x82\xbe") + WHOLE,
+    },
+)
+
+# Acts of core/src/server/tls/fuzzing/mod.rs, and how the stream is read: cuts, bytes lost at the end,
+# writes in between, room.
+DATA = b"\0\1\4data"
+UPDATE = b"\1\1"
+READ_WHOLE = b"\0\0\0\3"
+CUT_ONCE = b"\x14\0\1\0\1\1"
+write(
+    "tls_records",
+    {
+        "data": DATA + b"\0\0\0" + DATA + CUT_ONCE,
+        "updates": DATA + UPDATE + DATA + b"\1\0" + DATA + CUT_ONCE,
+        "too-many-updates": UPDATE * 33 + READ_WHOLE,
+        "message-in-pieces": b"\3\2\2\3\0\1\1" + DATA + CUT_ONCE,
+        "half-a-message": b"\3\3" + DATA + CUT_ONCE,
+        "close": DATA + b"\4\1\0" + DATA + CUT_ONCE,
+        "alerts": b"\4\1\x5a" * 5 + READ_WHOLE,
+        "fatal": DATA + b"\4\2\x28" + CUT_ONCE,
+        "short-alert": b"\5\1" + READ_WHOLE,
+        "other-type": b"\6\x14\1" + READ_WHOLE,
+        "zeros": b"\7\7" + READ_WHOLE,
+        "longest": b"\x08\4\0" + DATA + b"\x08\5\0" + READ_WHOLE,
+        "overflow": b"\x08\xff\7" + CUT_ONCE,
+        "changed": DATA + b"\x09\x0c\1" + CUT_ONCE,
+        "changed-head": DATA + b"\x09\1\0" + CUT_ONCE,
+        "forged": DATA + b"\x0a\x15\3\0\2\2\1\0" + READ_WHOLE,
+        "forged-length": b"\x0a\x17\3\x41\1\0" + READ_WHOLE,
+        "again": DATA + b"\x0b\0" + CUT_ONCE,
+        "early": DATA + b"\x0b\1" + b"\x0b\2" + CUT_ONCE,
+        "lost-end": DATA + DATA + b"\0\x07\1\2",
+        "empty": b"\0\0\0" * 33 + READ_WHOLE,
     },
 )

@@ -14,16 +14,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
+use crate::collected::Collected;
 use crate::decompression::DecodedBody;
 use crate::error::BodyError;
 use crate::feed::FedBody;
 use crate::files::FileSpan;
+use crate::limits::Reject;
+use crate::pace::Pace;
+use crate::server::scope;
 
 type BoxBody = Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>;
 
@@ -97,8 +101,9 @@ impl Source {
 /// A request body of HTTP/2, with a limit on the wait for its next frame.
 struct Http2Body {
     incoming: Incoming,
-    stall_timeout: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
+    /// Since when nothing comes, and until when that is good.
+    wait: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl Http2Body {
@@ -107,15 +112,26 @@ impl Http2Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) {
-            self.timer = None;
+            let wait = self.wait.take();
+            let waited = wait.map_or(Duration::ZERO, |(since, _)| since.elapsed());
+            let data = frame
+                .as_ref()
+                .and_then(|frame| frame.as_ref().ok()?.data_ref());
+            self.pace.note(waited, data.map_or(0, Bytes::len) as u64);
             return Poll::Ready(frame.map(|frame| frame.map_err(BodyError::incomplete)));
         }
-        let timeout = self.stall_timeout;
-        self.timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)))
-            .as_mut()
-            .poll(cx)
-            .map(|()| Some(Err(BodyError::Stalled)))
+        let pace = self.pace;
+        let (_, timer) = self.wait.get_or_insert_with(|| {
+            let now = Instant::now();
+            (now, Box::pin(tokio::time::sleep_until(now + pace.left())))
+        });
+        ready!(timer.as_mut().poll(cx));
+        scope::count_rejected(if pace.is_slow() {
+            Reject::BodyRate
+        } else {
+            Reject::BodyStall
+        });
+        Poll::Ready(Some(Err(BodyError::Stalled)))
     }
 }
 
@@ -175,15 +191,15 @@ impl Body {
         Self::received(Source::Http1(body), limit)
     }
 
-    /// A request body of HTTP/2; `stall_timeout` bounds the wait for each frame.
-    pub(crate) fn http2(incoming: Incoming, limit: u64, stall_timeout: Duration) -> Self {
+    /// A request body of HTTP/2; `pace` bounds the wait for each frame.
+    pub(crate) fn http2(incoming: Incoming, limit: u64, pace: Pace) -> Self {
         if incoming.is_end_stream() {
             return Self(Kind::Empty);
         }
         let body = Http2Body {
             incoming,
-            stall_timeout,
-            timer: None,
+            pace,
+            wait: None,
         };
         Self::received(Source::Http2(Box::new(body)), limit)
     }
@@ -210,14 +226,6 @@ impl Body {
     /// A body that is decoded while it is read.
     pub(crate) fn decoded(body: DecodedBody) -> Self {
         Self(Kind::Decoded(Box::new(body)))
-    }
-
-    /// The decoding body, if it is one.
-    pub(crate) fn as_decoded(&self) -> Option<&DecodedBody> {
-        match &self.0 {
-            Kind::Decoded(body) => Some(body),
-            _ => None,
-        }
     }
 
     /// All bytes of a body that is in memory as a whole.
@@ -304,7 +312,8 @@ impl Body {
     ///
     /// # Errors
     /// [`BodyError::TooLarge`] above the limit, [`BodyError::Incomplete`] when
-    /// the peer leaves or breaks the framing.
+    /// the peer leaves or breaks the framing, [`BodyError::OutOfMemory`] when
+    /// other bodies leave no room.
     pub async fn bytes(mut self) -> Result<Bytes, BodyError> {
         match self.0 {
             Kind::Full(bytes) => return Ok(bytes),
@@ -321,13 +330,13 @@ impl Body {
         let Some(second) = self.chunk().await.transpose()? else {
             return Ok(first);
         };
-        let mut all = BytesMut::with_capacity(2 * (first.len() + second.len()));
-        all.extend_from_slice(&first);
-        all.extend_from_slice(&second);
+        let mut all = Collected::default();
+        all.push(first)?;
+        all.push(second)?;
         while let Some(chunk) = self.chunk().await {
-            all.extend_from_slice(&chunk?);
+            all.push(chunk?)?;
         }
-        Ok(all.freeze())
+        Ok(all.take())
     }
 }
 

@@ -120,6 +120,12 @@ pub enum BodyError {
         /// Limit in bytes.
         limit: u64,
     },
+    /// No room is left for the bodies of all requests together.
+    #[error("bodies of all requests exceed {limit} bytes")]
+    OutOfMemory {
+        /// Limit in bytes.
+        limit: u64,
+    },
     /// A compressed body that grows beyond the ratio allowed.
     #[error("body decompresses to more than {limit} times its size")]
     Ratio {
@@ -144,7 +150,8 @@ pub enum BodyError {
         /// Position and reason.
         source: serde_json::Error,
     },
-    /// The peer sent nothing for longer than the body-stall limit.
+    /// The peer sent nothing for longer than the body-stall limit, or less
+    /// than the lowest rate.
     #[error("body stalled")]
     Stalled,
     /// A file could not be read as far as was announced.

@@ -24,30 +24,54 @@ pub const INLINE_FUTURE_BYTES: usize = 1024;
 
 type HandlerFuture = StackFuture<'static, Response, INLINE_FUTURE_BYTES>;
 
+/// What is done to a response once it is there.
+pub type Finish = Box<dyn FnOnce(Response) -> Response + Send>;
+
 /// A place for one handler future at a time, reused from request to request.
-pub struct FutureSlot(Pin<Box<Option<HandlerFuture>>>);
+pub struct FutureSlot {
+    future: Pin<Box<Option<HandlerFuture>>>,
+    finish: Option<Finish>,
+}
 
 impl FutureSlot {
     /// An empty slot; the one allocation in its life.
     pub fn new() -> Self {
-        Self(Box::pin(None))
+        Self {
+            future: Box::pin(None),
+            finish: None,
+        }
     }
 
     /// Puts `future` in, dropping what was there.
     pub fn set(&mut self, future: impl Future<Output = Response> + Send + 'static) {
-        self.0.as_mut().set(Some(StackFuture::from_or_box(future)));
+        self.future
+            .as_mut()
+            .set(Some(StackFuture::from_or_box(future)));
+    }
+
+    /// Has `finish` done to the response of the future that is in it.
+    pub(crate) fn finish_with(&mut self, finish: Finish) {
+        self.finish = Some(finish);
     }
 
     /// Drops the future, if there is one.
     pub fn clear(&mut self) {
-        self.0.as_mut().set(None);
+        self.future.as_mut().set(None);
+        self.finish = None;
     }
 
     /// The future that was put in; pending for ever when there is none.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Response> {
-        match self.0.as_mut().as_pin_mut() {
-            Some(future) => future.poll(cx),
-            None => Poll::Pending,
+        let Some(future) = self.future.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
+        let polled = future.poll(cx);
+        match (polled, &self.finish) {
+            (Poll::Ready(response), Some(_)) => {
+                let finish = self.finish.take().expect("it was there a moment ago");
+                Poll::Ready(finish(response))
+            }
+            (polled, _) => polled,
         }
     }
 }
@@ -61,8 +85,8 @@ impl Default for FutureSlot {
 impl fmt::Debug for FutureSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FutureSlot")
-            .field("occupied", &self.0.is_some())
-            .finish()
+            .field("occupied", &self.future.is_some())
+            .finish_non_exhaustive()
     }
 }
 

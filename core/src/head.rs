@@ -69,24 +69,23 @@ impl Head {
     pub(crate) fn admitted(input: &[u8], admitted: &AdmittedHead) -> Self {
         let mut bytes = TEXTS.with_borrow_mut(Vec::pop).unwrap_or_default();
         bytes.extend_from_slice(&input[admitted.start..admitted.end]);
-        let method_end = memchr(b' ', &bytes).expect("the gate saw a method");
+        let shift = |at: usize| at - admitted.start;
+        let method_end = shift(admitted.cuts.method);
+        let target_end = shift(admitted.cuts.target);
+        let path_end = shift(admitted.cuts.path);
         let method = match &bytes[..method_end] {
             b"GET" => Method::GET,
             b"POST" => Method::POST,
             other => Method::from_bytes(other).expect("the gate saw a token"),
         };
         let target_start = method_end + 1;
-        let rest = &bytes[target_start..];
-        let target_length = memchr(b' ', rest).expect("the gate saw a target");
-        let target_end = target_start + target_length;
-        let target = &rest[..target_length];
+        let target = &bytes[target_start..target_end];
         let span = |start: usize, end: usize| Span {
             start: start as u32,
             end: end as u32,
         };
         let (path_start, host) = match target {
             [b'/', ..] | b"*" => {
-                let shift = |at: usize| at - admitted.start;
                 let host = admitted.host;
                 (0, host.map(|(start, end)| span(shift(start), shift(end))))
             }
@@ -96,7 +95,6 @@ impl Head {
                 (authority.end, Some(host))
             }
         };
-        let path_length = memchr(b'?', &target[path_start..]).unwrap_or(target_length - path_start);
         let path_start = target_start + path_start;
         let version = if admitted.is_http10 {
             Version::HTTP_10
@@ -108,7 +106,7 @@ impl Head {
             version,
             text: Text {
                 target: span(target_start, target_end),
-                path: span(path_start, path_start + path_length),
+                path: span(path_start, path_end),
                 host,
                 // The version and CRLF.
                 fields: (target_end + " HTTP/1.1\r\n".len()) as u32,
@@ -130,12 +128,18 @@ impl Head {
 
     /// Path as it was sent.
     pub(crate) fn path(&self) -> &str {
+        std::str::from_utf8(self.path_bytes()).expect("the gate admits ASCII in targets")
+    }
+
+    /// Path as it was sent, for who reads it byte by byte: that it is text is a
+    /// check of its own.
+    pub(crate) fn path_bytes(&self) -> &[u8] {
         if self.text.bytes.is_empty() {
-            return self.uri().path();
+            return self.uri().path().as_bytes();
         }
-        match self.text.str(self.text.path) {
+        match &self.text.bytes[self.text.path.range()] {
             // A target in absolute form may have none.
-            "" => "/",
+            [] => b"/",
             path => path,
         }
     }
@@ -229,12 +233,17 @@ impl Head {
     ///
     /// The authority of the target goes before `Host` (RFC 9112 §3.2.2).
     pub(crate) fn host(&self) -> Option<&str> {
+        std::str::from_utf8(self.host_bytes()?).ok()
+    }
+
+    /// [`Self::host`] for who compares it: that it is text is a check of its own.
+    pub(crate) fn host_bytes(&self) -> Option<&[u8]> {
         if self.text.bytes.is_empty() {
             let field = self.headers().get(HOST).and_then(|host| host.to_str().ok());
-            return field.or_else(|| self.uri().authority().map(Authority::as_str));
+            let host = field.or_else(|| self.uri().authority().map(Authority::as_str));
+            return host.map(str::as_bytes);
         }
-        let host = &self.text.bytes[self.text.host?.range()];
-        std::str::from_utf8(host).ok()
+        Some(&self.text.bytes[self.text.host?.range()])
     }
 
     pub(crate) const fn extensions(&self) -> &Extensions {

@@ -5,6 +5,7 @@
 
 mod body;
 mod cache;
+mod collected;
 mod compression;
 mod config;
 mod cookie;
@@ -25,6 +26,7 @@ pub mod limits;
 mod metrics;
 mod middleware;
 mod openapi;
+mod pace;
 mod problem;
 mod proxy;
 mod request;
@@ -46,7 +48,9 @@ pub use crate::cache::{
 pub use crate::compression::{
     BROTLI_LEVEL, Compression, GZIP_LEVEL, MAX_ONE_GO_BYTES, MIN_COMPRESSED_BYTES, ZSTD_LEVEL,
 };
-pub use crate::config::{CompressionLevels, ServerConfig};
+pub use crate::config::{
+    CompressionLevels, FilesConfig, ProxyConfig, ServerConfig, SessionConfig, TraceConfig,
+};
 pub use crate::error::{BodyError, Error, FormError, SessionError, WebSocketError};
 pub use crate::files::{FileCache, Files, Symlinks};
 pub use crate::forms::{Form, FormLimits, Multipart, Part};
@@ -57,7 +61,8 @@ pub use crate::metrics::{Metrics, RouteLabel};
 pub use crate::middleware::{
     AccessLog, AccessLogFormat, Cors, CorsConfig, Forwarded, ForwardedHeader, HostPattern,
     HttpsRedirect, Middleware, MiddlewareFuture, Next, OtlpEndpoint, Rate, RateLimit,
-    RateLimitConfig, RequestId, SecurityHeaders, Trace, TraceContext, TrustedHosts, TrustedPeer,
+    RateLimitConfig, RateLimitKey, RequestId, SecurityHeaders, Trace, TraceContext, TrustedHosts,
+    TrustedPeer,
 };
 pub use crate::openapi::{DOCS_PATH, OPENAPI_PATH, OpenApi};
 pub use crate::problem::Problem;
@@ -66,11 +71,14 @@ pub use crate::proxy::{
     PROXY_TUNNEL_TIMEOUT, Proxy,
 };
 pub use crate::request::{PathParams, Peer, Request};
-pub use crate::response::{IntoResponse, Json, Response};
-pub use crate::router::{Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash};
+pub use crate::response::{IntoResponse, Json, Response, SharedFields};
+pub use crate::router::{
+    Begun, Finish, Layer, Lookup, Route, RouteId, RouteInfo, RouteOptions, Router, TrailingSlash,
+};
 pub use crate::server::{
-    Bound, BoundAddress, Drain, DrainReport, EmbeddedLane, Listen, MetricsMount, ParkHooks,
-    Running, Server, ServerEvent, SharedListener, StopSignals, TlsFiles, num_inherited,
+    Bound, BoundAddress, Drain, DrainReport, EmbeddedLane, LaneSeat, Listen, MemoryClient,
+    MetricsMount, ParkHooks, Running, Server, ServerEvent, SharedListener, StopSignals, TlsFiles,
+    num_inherited,
 };
 pub use crate::session::{Session, Sessions};
 pub use crate::sse::{

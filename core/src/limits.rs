@@ -1,7 +1,7 @@
 //! Every bound that a client can run into, by name, unit and reason.
 //!
-//! Each constant is the default of one field of [`Limits`], one configuration
-//! key and one flag; a refusal counts in
+//! A constant is the default of one field of [`Limits`], one configuration key
+//! and one flag, or says why it is no setting; a refusal counts in
 //! `justapi_rejected_total` under its [`Reject`] reason.
 
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 pub const BODY_STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Wait for the peer to take the next byte of a response.
 pub const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for what is in flight after a stop signal.
+/// Time for what is in flight after a stop signal. It has no [`Reject`]: the
+/// process ends with it, and tells of what it cut off by its exit code.
 pub const GRACE: Duration = Duration::from_secs(30);
 /// Method, target and version with their spaces; nginx's 8 KiB.
 pub const MAX_REQUEST_LINE_BYTES: usize = 8 * 1024;
@@ -38,9 +39,35 @@ pub const HIGHEST_HEADER_BYTES: usize = 256 * 1024;
 pub const HIGHEST_HEADERS: usize = 10_000;
 /// Request body; axum's 2 MB, in binary units.
 pub const MAX_BODY_BYTES: u64 = 2 * 1024 * 1024;
+/// Request bodies that are read as a whole, urlencoded forms included, over
+/// all requests of a process: a quarter of a small machine's GiB, and 128 of
+/// the largest bodies at once. What comes in one read is not counted, because
+/// connections bound it, nor are the parts of a multipart form.
+pub const MAX_BODY_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes a second of a request body, once its sender has been waited for as
+/// long as for a stall; Kestrel's.
+pub const MIN_BODY_RATE: u32 = 240;
+/// Bytes a second that a client takes of what waits for it, once it has been
+/// waited for as long as for a stall; Kestrel's. Without it a byte now and then
+/// would hold an answer, and its handler, for ever.
+pub const MIN_WRITE_RATE: u32 = 240;
 /// Decoded bytes for each byte of a compressed request body; JSON seldom
 /// shrinks to less than a fiftieth.
 pub const MAX_DECOMPRESSION_RATIO: u32 = 100;
+/// Content codings of one request body: a second one would multiply what the
+/// first one can grow to, and no client of ours needs it. No setting: more
+/// than one is an attack, and none is `server.decompression` left off.
+pub const MAX_CONTENT_CODINGS: usize = 1;
+/// Levels of arrays and objects in a JSON body. No setting: it is what
+/// `serde_json` is compiled with, because it recurses on the lane's stack.
+pub const MAX_JSON_DEPTH: u64 = 128;
+/// Ranges of a file that one request may ask for; with more, the header is
+/// ignored. A reader of an archive or a document asks for a handful; each
+/// costs a part with a head of its own (CVE-2011-3192, CVE-2025-62727).
+pub const MAX_RANGES: usize = 16;
+/// Path of a static file below its mount, decoded: Linux' `PATH_MAX`, above
+/// which nothing can be opened.
+pub const MAX_STATIC_PATH_BYTES: usize = 4096;
 /// Body bytes read and thrown away after an early answer, before closing.
 pub const MAX_DRAIN_BYTES: u64 = 256 * 1024;
 /// Chunk extensions of one request: they carry nothing that we use.
@@ -52,7 +79,10 @@ pub const MAX_VALIDATION_TEXT_BYTES: usize = 512;
 /// JSON body whose errors are counted and listed; of a larger one only the
 /// first is. An error takes about 400 bytes, and two bytes can cause one.
 pub const MAX_LISTED_DOCUMENT_BYTES: usize = 64 * 1024;
-/// Parameters of a query that a schema describes; PHP's and Django's 1000.
+/// Parameters of a query that a schema describes; PHP's and Django's 1000. No
+/// setting: the schema names the few that mean something. It has no [`Reject`],
+/// as no other bound of validation has: the request is well-formed HTTP, and its
+/// 400 says what the contract of the route refuses, and names the limit.
 pub const MAX_QUERY_PARAMETERS: usize = 1000;
 /// Levels of a schema document: compiling it recurses; the JSON parser's 128.
 pub const MAX_SCHEMA_DEPTH: usize = 128;
@@ -134,8 +164,18 @@ pub struct Limits {
     pub max_headers: usize,
     /// See [`MAX_BODY_BYTES`].
     pub max_body_bytes: u64,
+    /// See [`MAX_BODY_MEMORY_BYTES`].
+    pub max_body_memory_bytes: u64,
+    /// See [`MIN_BODY_RATE`]; 0 for no minimum.
+    pub min_body_rate: u32,
+    /// See [`MIN_WRITE_RATE`]; 0 for no minimum.
+    pub min_write_rate: u32,
     /// See [`MAX_DECOMPRESSION_RATIO`].
     pub max_decompression_ratio: u32,
+    /// See [`MAX_RANGES`].
+    pub max_ranges: usize,
+    /// See [`MAX_STATIC_PATH_BYTES`].
+    pub max_static_path_bytes: usize,
     /// See [`H2_MAX_STREAMS`].
     pub h2_max_streams: u32,
     /// See [`H2_MAX_HEADER_LIST_BYTES`].
@@ -191,7 +231,12 @@ impl Limits {
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_body_bytes: MAX_BODY_BYTES,
+        max_body_memory_bytes: MAX_BODY_MEMORY_BYTES,
+        min_body_rate: MIN_BODY_RATE,
+        min_write_rate: MIN_WRITE_RATE,
         max_decompression_ratio: MAX_DECOMPRESSION_RATIO,
+        max_ranges: MAX_RANGES,
+        max_static_path_bytes: MAX_STATIC_PATH_BYTES,
         h2_max_streams: H2_MAX_STREAMS,
         h2_max_header_list_bytes: H2_MAX_HEADER_LIST_BYTES,
         h2_stream_window_bytes: H2_STREAM_WINDOW_BYTES,
@@ -238,6 +283,11 @@ impl Limits {
                 HIGHEST_HEADER_BYTES,
             ),
             ("server.limits.headers", self.max_headers, HIGHEST_HEADERS),
+            (
+                "server.limits.static_path",
+                self.max_static_path_bytes,
+                MAX_STATIC_PATH_BYTES,
+            ),
         ];
         for (key, value, highest) in bounds {
             if value > highest {
@@ -271,8 +321,14 @@ pub enum Reject {
     IdleTimeout,
     /// [`BODY_STALL_TIMEOUT`].
     BodyStall,
+    /// [`MIN_BODY_RATE`].
+    BodyRate,
+    /// [`MAX_BODY_MEMORY_BYTES`].
+    BodyMemory,
     /// [`WRITE_STALL_TIMEOUT`].
     WriteStall,
+    /// [`MIN_WRITE_RATE`].
+    WriteRate,
     /// [`TLS_HANDSHAKE_TIMEOUT`].
     TlsHandshakeTimeout,
     /// Handshake that failed before its time was up.
@@ -283,6 +339,16 @@ pub enum Reject {
     MaxConnections,
     /// HTTP/2 connection ended for a flood or a protocol error.
     H2Protocol,
+    /// [`H2_MAX_STREAMS`]: a stream beyond it, which was refused.
+    H2Streams,
+    /// [`H2_MAX_HEADER_LIST_BYTES`].
+    H2HeaderList,
+    /// [`H2_STREAM_WINDOW_BYTES`] or [`H2_CONNECTION_WINDOW_BYTES`] overrun.
+    H2Window,
+    /// [`H2_MAX_PENDING_RESETS`].
+    H2PendingResets,
+    /// [`H2_MAX_LOCAL_RESETS`].
+    H2LocalResets,
     /// Expectation other than `100-continue`.
     Expectation,
     /// [`SSE_LAG_TIMEOUT`], or a client that fell out of a broadcast.
@@ -311,11 +377,23 @@ pub enum Reject {
     WsIdle,
     /// WebSocket closed because its client broke a rule of the protocol.
     WsProtocol,
+    /// [`MAX_DECOMPRESSION_RATIO`].
+    DecompressionRatio,
+    /// [`MAX_CONTENT_CODINGS`].
+    ContentCodings,
+    /// [`MAX_JSON_DEPTH`].
+    JsonDepth,
+    /// [`MAX_RANGES`]: the ranges were ignored.
+    Ranges,
+    /// [`MAX_STATIC_PATH_BYTES`].
+    StaticPath,
+    /// `python.thread_queue`: as many blocking handlers wait as may.
+    ThreadQueue,
 }
 
 impl Reject {
     /// Every reason, in label order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 42] = [
         Self::BadRequest,
         Self::RequestLine,
         Self::HeaderBytes,
@@ -324,12 +402,20 @@ impl Reject {
         Self::HeaderTimeout,
         Self::IdleTimeout,
         Self::BodyStall,
+        Self::BodyRate,
+        Self::BodyMemory,
         Self::WriteStall,
+        Self::WriteRate,
         Self::TlsHandshakeTimeout,
         Self::TlsHandshake,
         Self::RequestTimeout,
         Self::MaxConnections,
         Self::H2Protocol,
+        Self::H2Streams,
+        Self::H2HeaderList,
+        Self::H2Window,
+        Self::H2PendingResets,
+        Self::H2LocalResets,
         Self::Expectation,
         Self::SseLag,
         Self::FormFields,
@@ -344,6 +430,12 @@ impl Reject {
         Self::WsPong,
         Self::WsIdle,
         Self::WsProtocol,
+        Self::DecompressionRatio,
+        Self::ContentCodings,
+        Self::JsonDepth,
+        Self::Ranges,
+        Self::StaticPath,
+        Self::ThreadQueue,
     ];
 
     /// Value of the `reason` label.
@@ -357,12 +449,20 @@ impl Reject {
             Self::HeaderTimeout => "header_timeout",
             Self::IdleTimeout => "idle_timeout",
             Self::BodyStall => "body_stall",
+            Self::BodyRate => "body_rate",
+            Self::BodyMemory => "body_memory",
             Self::WriteStall => "write_stall",
+            Self::WriteRate => "write_rate",
             Self::TlsHandshakeTimeout => "tls_handshake_timeout",
             Self::TlsHandshake => "tls_handshake",
             Self::RequestTimeout => "request_timeout",
             Self::MaxConnections => "max_connections",
             Self::H2Protocol => "h2_protocol",
+            Self::H2Streams => "h2_max_streams",
+            Self::H2HeaderList => "h2_header_list",
+            Self::H2Window => "h2_window",
+            Self::H2PendingResets => "h2_max_pending_resets",
+            Self::H2LocalResets => "h2_max_local_resets",
             Self::Expectation => "expectation",
             Self::SseLag => "sse_lag",
             Self::FormFields => "form_fields",
@@ -377,6 +477,12 @@ impl Reject {
             Self::WsPong => "ws_pong",
             Self::WsIdle => "ws_idle",
             Self::WsProtocol => "ws_protocol",
+            Self::DecompressionRatio => "decompression_ratio",
+            Self::ContentCodings => "content_codings",
+            Self::JsonDepth => "json_depth",
+            Self::Ranges => "ranges",
+            Self::StaticPath => "static_path",
+            Self::ThreadQueue => "thread_queue",
         }
     }
 }

@@ -5,12 +5,14 @@
 
 use std::borrow::Cow;
 
+use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use crate::body::Body;
 use crate::error::BodyError;
+use crate::limits::{MAX_JSON_DEPTH, Reject};
 use crate::response::{IntoResponse, Response};
 
 /// `application/problem+json`
@@ -22,6 +24,8 @@ pub struct Problem {
     status: StatusCode,
     detail: Option<Cow<'static, str>>,
     limit: Option<(&'static str, u64)>,
+    is_momentary: bool,
+    reject: Option<Reject>,
 }
 
 impl Problem {
@@ -31,6 +35,8 @@ impl Problem {
             status,
             detail: None,
             limit: None,
+            is_momentary: false,
+            reject: None,
         }
     }
 
@@ -49,6 +55,19 @@ impl Problem {
         self
     }
 
+    /// Says that the same request may be served in a second.
+    #[must_use]
+    const fn with_retry(mut self) -> Self {
+        self.is_momentary = true;
+        self
+    }
+
+    /// Counts the answer under `reject`.
+    pub(crate) const fn counted_as(mut self, reject: Reject) -> Self {
+        self.reject = Some(reject);
+        self
+    }
+
     /// Status code.
     pub const fn status(&self) -> StatusCode {
         self.status
@@ -58,6 +77,12 @@ impl Problem {
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("strings and integers always serialise")
     }
+}
+
+/// Whether a text has more levels than [`MAX_JSON_DEPTH`], which `serde_json`
+/// says in words alone.
+pub(crate) fn is_too_deep(error: &serde_json::Error) -> bool {
+    error.is_syntax() && error.to_string().starts_with("recursion limit exceeded")
 }
 
 impl Serialize for Problem {
@@ -79,7 +104,15 @@ impl Serialize for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        Response::with_content(PROBLEM_JSON, Body::from(self.to_json())).with_status(self.status)
+        let body = Body::from(self.to_json());
+        let mut response = Response::with_content(PROBLEM_JSON, body).with_status(self.status);
+        if let Some(reject) = self.reject {
+            response.extensions_mut().insert(reject);
+        }
+        if self.is_momentary {
+            return response.with_header(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 
@@ -89,7 +122,12 @@ impl From<&BodyError> for Problem {
             BodyError::TooLarge { limit } => Self::new(StatusCode::PAYLOAD_TOO_LARGE)
                 .with_limit("server.limits.body", *limit)
                 .with_detail("the body is larger than this route accepts"),
+            BodyError::OutOfMemory { limit } => Self::new(StatusCode::SERVICE_UNAVAILABLE)
+                .with_limit("server.limits.body_memory", *limit)
+                .with_detail("the bodies of other requests leave no room for this one")
+                .with_retry(),
             BodyError::Ratio { limit } => Self::new(StatusCode::PAYLOAD_TOO_LARGE)
+                .counted_as(Reject::DecompressionRatio)
                 .with_limit("server.limits.decompression_ratio", u64::from(*limit))
                 .with_detail("the body decompresses to too many times its size"),
             BodyError::Coding { coding } => Self::new(StatusCode::BAD_REQUEST).with_detail(
@@ -98,13 +136,43 @@ impl From<&BodyError> for Problem {
             BodyError::Incomplete { .. } => Self::new(StatusCode::BAD_REQUEST)
                 .with_detail("the body ended early or its framing is invalid"),
             BodyError::Stalled => Self::new(StatusCode::REQUEST_TIMEOUT)
-                .with_detail("no more of the body came within server.limits.timeout_body"),
+                .with_detail("no more of the body came within server.limits.timeout_body, or it came more slowly \
+                 than server.limits.body_rate"),
             BodyError::Json { source } => {
-                Self::new(StatusCode::BAD_REQUEST).with_detail(source.to_string())
+                let problem = Self::new(StatusCode::BAD_REQUEST).with_detail(source.to_string());
+                if is_too_deep(source) {
+                    problem
+                        .counted_as(Reject::JsonDepth)
+                        .with_limit("json_depth", MAX_JSON_DEPTH)
+                } else {
+                    problem
+                }
             }
             BodyError::File { .. } | BodyError::Producer => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_depth_of_json_is_told_from_its_other_faults() {
+        let check = |depth: usize, expected: Option<bool>| {
+            for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+                let text = open.repeat(depth) + "1" + &close.repeat(depth);
+                let error = serde_json::from_str::<serde_json::Value>(&text).err();
+                assert_eq!(error.as_ref().map(is_too_deep), expected, "{depth}");
+            }
+        };
+        let most = MAX_JSON_DEPTH as usize;
+        check(most - 1, None);
+        check(most, Some(true));
+        check(10_000, Some(true));
+        let cut = serde_json::from_str::<serde_json::Value>(&"[".repeat(most - 1));
+        assert!(!is_too_deep(&cut.unwrap_err()), "one that ends early");
     }
 }

@@ -38,36 +38,25 @@ impl Request {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         let (head, ()) = request.into_parts();
-        Self::from_head(
-            head.into(),
-            body.into(),
-            Peer::Unknown,
-            None,
-            Instant::now(),
-        )
+        Self::from_head(head.into(), body.into(), Peer::Unknown, Instant::now())
     }
 
-    pub(crate) fn from_head(
-        head: Head,
-        body: Body,
-        peer: Peer,
-        id: Option<Id>,
-        received_at: Instant,
-    ) -> Self {
+    pub(crate) fn from_head(head: Head, body: Body, peer: Peer, received_at: Instant) -> Self {
         Self {
             head,
             body,
             params: PathParams::default(),
             peer,
-            id,
+            id: None,
             arrival: Arrival::default(),
             received_at,
         }
     }
 
-    pub(crate) fn with_arrival(mut self, arrival: Arrival) -> Self {
+    /// Adds what the server gives it or knows of it besides its head.
+    pub(crate) fn complete(&mut self, id: Option<Id>, arrival: Arrival) {
+        self.id = id;
         self.arrival = arrival;
-        self
     }
 
     pub(crate) const fn head(&self) -> &Head {
@@ -203,6 +192,8 @@ pub enum Peer {
     Tcp(SocketAddr),
     /// A peer on a Unix socket.
     Unix,
+    /// A client in this process, by the number that it gave the connection.
+    Memory(u64),
     /// No socket: an in-process request.
     Unknown,
 }
@@ -212,7 +203,7 @@ impl fmt::Display for Peer {
         match self {
             Self::Tcp(address) => address.ip().fmt(f),
             Self::Unix => f.write_str("unix"),
-            Self::Unknown => f.write_str("-"),
+            Self::Memory(_) | Self::Unknown => f.write_str("-"),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Header values are typed, so a CR, LF or NUL can never reach the wire.
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::header::{
@@ -25,6 +26,10 @@ pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
+static JSON_HEAD: LazyLock<SharedHead> = LazyLock::new(|| SharedHead::of_type(JSON));
+static TEXT_HEAD: LazyLock<SharedHead> = LazyLock::new(|| SharedHead::of_type(TEXT));
+static HTML_HEAD: LazyLock<SharedHead> = LazyLock::new(|| SharedHead::of_type(HTML));
+
 /// Documents up to this size are copied out of the serialising buffer; copying
 /// a larger one costs more than the allocations it saves.
 const MAX_COPIED_JSON_BYTES: usize = 16 * 1024;
@@ -40,7 +45,7 @@ const MAX_COPIED_JSON_BYTES: usize = 16 * 1024;
 pub struct Response {
     /// Its header map is empty while there is a shared head.
     message: http::Response<Body>,
-    shared: Option<Arc<SharedHead>>,
+    shared: Option<Shared>,
 }
 
 impl Response {
@@ -54,6 +59,17 @@ impl Response {
     /// 200 with the header fields of `head`, which costs as much as a pointer
     /// until somebody changes one.
     pub(crate) fn with_shared_head(head: Arc<SharedHead>, body: Body) -> Self {
+        Self::sharing(Shared::Counted(head), body)
+    }
+
+    /// 200 with header fields that are rendered already, and no body.
+    ///
+    /// They cost as much as a pointer until somebody changes one.
+    pub fn with_shared_fields(fields: &SharedFields) -> Self {
+        Self::with_shared_head(Arc::clone(&fields.0), Body::empty())
+    }
+
+    fn sharing(head: Shared, body: Body) -> Self {
         Self {
             message: http::Response::new(body),
             shared: Some(head),
@@ -63,23 +79,26 @@ impl Response {
     /// 200 with `value` serialised as JSON; 500 when it cannot be serialised.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Self {
         match serialise(value) {
-            Ok(bytes) => Self::with_content(JSON, bytes.into()),
+            Ok(bytes) => Self::sharing(Shared::Static(&JSON_HEAD), bytes.into()),
             Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response(),
         }
     }
 
     /// 200 with plain text.
     pub fn text(text: impl Into<Body>) -> Self {
-        Self::with_content(TEXT, text.into())
+        Self::sharing(Shared::Static(&TEXT_HEAD), text.into())
     }
 
     /// 200 with an HTML page.
     pub fn html(page: impl Into<Body>) -> Self {
-        Self::with_content(HTML, page.into())
+        Self::sharing(Shared::Static(&HTML_HEAD), page.into())
     }
 
     /// 200 with a body of the given media type.
     pub fn with_content(content_type: HeaderValue, body: Body) -> Self {
+        if content_type == JSON {
+            return Self::sharing(Shared::Static(&JSON_HEAD), body);
+        }
         let mut response = http::Response::new(body);
         let mut headers = header_map_pool::take();
         headers.insert(CONTENT_TYPE, content_type);
@@ -124,12 +143,21 @@ impl Response {
     /// Headers, to change.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         self.own_shared_head();
-        self.message.headers_mut()
+        let headers = self.message.headers_mut();
+        if headers.capacity() == 0 {
+            *headers = header_map_pool::take();
+        }
+        headers
     }
 
     /// Body.
     pub fn body(&self) -> &Body {
         self.message.body()
+    }
+
+    /// Body, to replace.
+    pub(crate) fn body_mut(&mut self) -> &mut Body {
+        self.message.body_mut()
     }
 
     /// Typed values that middleware attached.
@@ -154,7 +182,7 @@ impl Response {
     }
 
     /// Status and own header fields, shared ones, and the body.
-    pub(crate) fn into_parts(self) -> (Parts, Option<Arc<SharedHead>>, Body) {
+    pub(crate) fn into_parts(self) -> (Parts, Option<Shared>, Body) {
         let (parts, body) = self.message.into_parts();
         (parts, self.shared, body)
     }
@@ -189,6 +217,49 @@ impl Response {
 
 /// Header fields that many responses have, rendered once for all of them.
 ///
+/// ```
+/// use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+/// use justapi_core::{Response, SharedFields};
+///
+/// let html = HeaderValue::from_static("text/html");
+/// let fields = HeaderMap::from_iter([(CONTENT_TYPE, html)]);
+/// let shared = SharedFields::of(&fields).expect("they fit any response");
+/// let response = Response::with_shared_fields(&shared).with_body("<p>hello");
+/// assert_eq!(response.headers()["content-type"], "text/html");
+/// ```
+#[derive(Debug, Clone)]
+pub struct SharedFields(Arc<SharedHead>);
+
+impl SharedFields {
+    /// Renders `fields`; `None` if one is about the connection, the framing or
+    /// the moment, which is of one response.
+    pub fn of(fields: &HeaderMap) -> Option<Self> {
+        let are_shared = fields.keys().all(SharedHead::may_have);
+        are_shared.then(|| Self(SharedHead::new(fields.clone())))
+    }
+}
+
+/// A head that a response refers to.
+#[derive(Debug)]
+pub(crate) enum Shared {
+    /// Of the program: not even a count changes.
+    Static(&'static SharedHead),
+    Counted(Arc<SharedHead>),
+}
+
+impl Deref for Shared {
+    type Target = SharedHead;
+
+    fn deref(&self) -> &SharedHead {
+        match self {
+            Self::Static(head) => head,
+            Self::Counted(head) => head,
+        }
+    }
+}
+
+/// Header fields that many responses have, rendered once for all of them.
+///
 /// None is about the connection, the framing or the moment.
 #[derive(Debug, Default)]
 pub(crate) struct SharedHead {
@@ -205,16 +276,28 @@ impl SharedHead {
     /// # Panics
     /// If a field is not for all responses that share it.
     pub(crate) fn new(fields: HeaderMap) -> Arc<Self> {
+        Arc::new(Self::render(fields))
+    }
+
+    /// Whether a field of this name may be one of several responses.
+    fn may_have(name: &HeaderName) -> bool {
+        ![CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING].contains(name)
+    }
+
+    fn of_type(content_type: HeaderValue) -> Self {
+        Self::render(HeaderMap::from_iter([(CONTENT_TYPE, content_type)]))
+    }
+
+    fn render(fields: HeaderMap) -> Self {
         let mut lines = Vec::with_capacity(256);
         for (name, value) in &fields {
-            let is_shared = ![CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING].contains(name);
-            assert!(is_shared, "{name} is of one response");
+            assert!(Self::may_have(name), "{name} is of one response");
             write_field(&mut lines, name.as_str().as_bytes(), value.as_bytes());
         }
-        Arc::new(Self {
+        Self {
             fields,
             lines: lines.into(),
-        })
+        }
     }
 
     pub(crate) const fn fields(&self) -> &HeaderMap {
@@ -333,6 +416,8 @@ mod tests {
 
     use super::*;
 
+    const PLAIN: HeaderValue = HeaderValue::from_static("text/plain");
+
     fn head() -> Arc<SharedHead> {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, TEXT);
@@ -352,6 +437,26 @@ mod tests {
             b"content-type: text/plain; charset=utf-8\r\netag: \"a\"\r\nvary: a\r\nvary: b\r\n"
         );
         assert_eq!(response.into_http().headers(), head.fields());
+    }
+
+    #[test]
+    fn answers_of_common_types_share_their_heads() {
+        for (response, content_type) in [
+            (Response::json("a"), JSON),
+            (Response::with_content(JSON, "a".into()), JSON),
+            (Response::text("a"), TEXT),
+            (Response::html("a"), HTML),
+        ] {
+            let expected = HeaderMap::from_iter([(CONTENT_TYPE, content_type)]);
+            assert_eq!(*response.headers(), expected);
+            let (parts, shared, _) = response.into_parts();
+            assert!(parts.headers.is_empty());
+            assert_eq!(*shared.expect("it is shared").fields(), expected);
+        }
+        let mut own = Response::with_content(PLAIN, "a".into());
+        assert_eq!(own.headers()[CONTENT_TYPE], PLAIN);
+        own.headers_mut().clear();
+        assert!(own.into_parts().1.is_none());
     }
 
     #[test]

@@ -76,9 +76,24 @@ pub(crate) trait Host {
 }
 
 /// A byte stream in both directions.
-trait Duplex: AsyncRead + AsyncWrite {}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite {
+    /// What is known of bytes that were written and not taken by the peer.
+    fn backlog(&self) -> Backlog {
+        Backlog::Unknown
+    }
+}
 
-impl<S: AsyncRead + AsyncWrite> Duplex for S {}
+#[cfg(test)]
+impl Duplex for tokio::io::DuplexStream {}
+
+/// What waits for a peer behind a write that it holds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    Unknown,
+    Bytes(u64),
+    /// The connection below keeps the deadline of such a write.
+    Watched,
+}
 
 /// A connection that has left HTTP: raw bytes in both directions.
 ///
@@ -93,16 +108,17 @@ pub struct Upgraded {
 
 impl Upgraded {
     /// `unread` comes before what `io` will read.
-    pub(crate) fn new(
-        io: impl AsyncRead + AsyncWrite + 'static,
-        unread: Bytes,
-        host: Rc<dyn Host>,
-    ) -> Self {
+    pub(crate) fn new(io: impl Duplex + 'static, unread: Bytes, host: Rc<dyn Host>) -> Self {
         Self {
             io: Box::pin(io),
             unread,
             host,
         }
+    }
+
+    /// What is known of bytes that were written and not taken by the peer.
+    pub(crate) fn backlog(&self) -> Backlog {
+        self.io.backlog()
     }
 
     /// The server around the connection.

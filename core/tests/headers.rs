@@ -199,3 +199,58 @@ fn head_of_a_stream_ends_its_producer_and_stays_in_step() {
     assert!(num_sent.expect("the producer ends") <= 2);
     assert!(running.drain().finished);
 }
+
+/// R2: a megabyte in one header of an answer leaves as it is on HTTP/1.1; on
+/// HTTP/2 it may cost its stream. Others are served after it on either.
+#[test]
+fn a_header_of_a_megabyte_costs_at_most_its_answer() {
+    const LENGTH: usize = 1 << 20;
+    let router = Router::new()
+        .get(
+            "/large",
+            inline(|_: Request| {
+                let value = HeaderValue::try_from("v".repeat(LENGTH)).expect("visible ASCII");
+                Response::text("large").with_header(HeaderName::from_static("x-large"), value)
+            }),
+        )
+        .and_then(|router| router.get("/ok", inline(|_: Request| "ok")));
+    let (running, address) = serve(router.expect("routes"));
+    let request = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n\
+                    GET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answer = exchange(address, request);
+    let large = lines(&answer, "x-large: ");
+    assert_eq!(large[0].len(), LENGTH + "x-large: ".len());
+    assert!(answer.ends_with(b"\r\n\r\nok"));
+
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    let patience = Some(Duration::from_secs(10));
+    stream.set_read_timeout(patience).expect("a valid timeout");
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for (id, path) in [(1, &b"/large"[..]), (3, b"/ok")] {
+        let block = [b"\x82\x86\x41\x01a\x44", &[path.len() as u8][..], path].concat();
+        bytes.extend([0, 0, block.len() as u8, 1, 5, 0, 0, 0, id]);
+        bytes.extend(block);
+    }
+    stream.write_all(&bytes).expect("a peer");
+    // Frames up to the end of the second answer.
+    let mut num_large = 0;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).expect("a frame");
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        stream
+            .read_exact(&mut vec![0; length])
+            .expect("a whole frame");
+        assert_ne!(head[3], 7, "the connection goes on");
+        let is_block = matches!(head[3], 1 | 9);
+        match head[8] {
+            1 if is_block => num_large += length,
+            3 if head[4] & 1 == 1 && head[3] == 0 => break,
+            _ => {}
+        }
+    }
+    // Huffman-coded, a "v" takes 7 bits.
+    assert!(num_large == 0 || num_large >= LENGTH * 7 / 8, "{num_large}");
+    drop(stream);
+    assert!(running.drain().finished);
+}

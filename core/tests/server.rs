@@ -1,15 +1,18 @@
 //! A server in this process, driven over real sockets: what only a handler of
 //! our own can provoke.
 
+use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::IntoRawFd as _;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use justapi_core::{
-    Accepted, Body, BoundAddress, HeaderValue, Limits, Listen, Next, Request, Response, Router,
-    Running, Schema, Server, StatusCode, Trace, header, inline, validated,
+    Accepted, Body, BoundAddress, HeaderValue, Limits, Listen, Next, ParkHooks, Request, Response,
+    Router, Running, Schema, Server, StatusCode, Trace, header, inline, validated,
 };
 
 /// Starts a server of `router` on a free port.
@@ -114,6 +117,84 @@ fn a_counter_of_the_application_is_among_the_metrics() {
     let text = "# HELP orders_total Orders taken.\n# TYPE orders_total counter\norders_total 42\n";
     check(&get(address, "/metrics"), 200, &[text], &[]);
     assert!(running.drain().finished);
+}
+
+#[test]
+fn counters_of_one_name_are_shown_as_their_sum() {
+    let parts = [40, 2].map(|value| Arc::new(AtomicU64::new(value)));
+    let (running, address) = serve(routes().expect("routes"), |server| {
+        parts.into_iter().fold(server, |server, part| {
+            server.counter("orders_total", "Orders taken.", part)
+        })
+    });
+    let text = "# HELP orders_total Orders taken.\n# TYPE orders_total counter\norders_total 42\n";
+    check(&get(address, "/metrics"), 200, &[text], &[]);
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn each_seat_is_a_lane_on_the_thread_that_embeds_it() {
+    const NUM_LANES: usize = 3;
+    let hooks = || ParkHooks {
+        before: Box::new(|| ()),
+        after: Box::new(|| ()),
+    };
+    let served: Arc<Mutex<HashSet<ThreadId>>> = Arc::default();
+    let seen = Arc::clone(&served);
+    let note = inline(move |_: Request| {
+        seen.lock()
+            .expect("no panic")
+            .insert(thread::current().id());
+        // Long enough for the other lanes to take the other connections.
+        thread::sleep(Duration::from_millis(2));
+        "ok"
+    });
+    let router = Router::new().get("/", note).expect("a route");
+    // A socket that the lanes share, as workers have it.
+    let socket = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let address = socket.local_addr().expect("an address");
+    let mut seats = Server::new(router)
+        .listen(Listen::Fd(socket.into_raw_fd()))
+        .lanes(NUM_LANES)
+        .bind()
+        .and_then(justapi_core::Bound::seats)
+        .expect("a server");
+    let first = seats.remove(0);
+    assert_eq!(first.index(), 0);
+    let others: Vec<_> = seats
+        .into_iter()
+        .map(|seat| {
+            thread::spawn(move || {
+                let lane = seat.embed(hooks()).expect("a lane");
+                lane.run_until(lane.ended());
+                lane.report().expect("it has ended").finished
+            })
+        })
+        .collect();
+    let asking = thread::spawn(move || {
+        eventually("each lane answers", || {
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| check(&get(address, "/"), 200, &["ok"], &[]));
+                }
+            });
+            served.lock().expect("no panic").len() == NUM_LANES
+        });
+    });
+    let lane = first.embed(hooks()).expect("a lane");
+    lane.run_until(async {
+        while !asking.is_finished() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // One lane's word is everybody's.
+        lane.drain();
+        lane.ended().await;
+    });
+    asking.join().expect("each lane has answered");
+    assert!(lane.report().expect("it has ended").finished);
+    for other in others {
+        assert!(other.join().expect("no panic"));
+    }
 }
 
 #[test]
@@ -247,6 +328,60 @@ fn framing_that_a_handler_sets_is_made_right() {
         &["content-length: 0\r\n"],
         &["transfer-encoding"],
     );
+    assert!(running.drain().finished);
+}
+
+/// What has no body has none, or the next answer would begin with it.
+#[test]
+fn answers_without_a_body_keep_a_connection_in_step() {
+    let with_body = |status| {
+        move |_: Request| {
+            Response::text("HTTP/1.1 200 OK\r\n\r\n")
+                .with_status(status)
+                .with_header(header::CONTENT_LENGTH, HeaderValue::from_static("19"))
+        }
+    };
+    let streamed = |status| {
+        move |_: Request| {
+            let (sender, body) = Body::channel(1);
+            tokio::task::spawn_local(async move { sender.send("streamed").await });
+            Response::new(status).with_body(body)
+        }
+    };
+    let router = Router::new()
+        .get("/204", inline(with_body(StatusCode::NO_CONTENT)))
+        .and_then(|router| router.get("/304", inline(with_body(StatusCode::NOT_MODIFIED))))
+        .and_then(|router| router.get("/204-stream", inline(streamed(StatusCode::NO_CONTENT))))
+        .and_then(|router| router.get("/304-stream", inline(streamed(StatusCode::NOT_MODIFIED))))
+        .and_then(|router| router.get("/ok", inline(|_: Request| "ok")))
+        .expect("routes");
+    let (running, address) = serve(router, |server| server);
+    let ask = |method: &str, path: &str| format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut requests = String::new();
+    let mut due = Vec::new();
+    for (path, status) in [
+        ("/204", 204),
+        ("/304", 304),
+        ("/204-stream", 204),
+        ("/304-stream", 304),
+    ] {
+        for method in ["GET", "HEAD"] {
+            requests += &ask(method, path);
+            requests += &ask("GET", "/ok");
+            due.extend([(status, ""), (200, "ok")]);
+        }
+    }
+    requests += "GET /ok HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    due.push((200, "ok"));
+    let answers = exchange(address, &requests);
+    let mut rest = answers.as_str();
+    for (status, body) in due {
+        let (head, after) = rest.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert_eq!(head.contains("content-length: 2"), status == 200, "{head}");
+        rest = after.strip_prefix(body).expect("its body");
+    }
+    assert_eq!(rest, "");
     assert!(running.drain().finished);
 }
 
@@ -522,6 +657,36 @@ fn a_handler_outlives_a_half_closed_client_by_a_bounded_time() {
     let is_due = Duration::from_secs(4)..Duration::from_secs(8);
     assert!(is_due.contains(&patience), "{patience:?}");
     assert_eq!(stream.read(&mut [0; 8]).expect("no reset"), 0);
+    assert!(running.drain().finished);
+}
+
+#[test]
+fn a_handler_is_dropped_when_its_half_closed_client_resets() {
+    let (router, begun, dropped) = endless();
+    let router = router
+        .get("/ok", inline(|_: Request| "ok"))
+        .expect("another route");
+    let (running, address) = serve(router, |server| server.lanes(1));
+    for (count, body) in ["", "x"].into_iter().enumerate() {
+        let mut stream = TcpStream::connect(address).expect("a listener");
+        // One with a body of which the rest never comes.
+        let length = 2 * body.len();
+        let head = format!("POST /endless HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("a peer");
+        stream.write_all(body.as_bytes()).expect("a peer");
+        eventually("begun", || begun.load(Ordering::SeqCst) == count + 1);
+        let start = Instant::now();
+        stream.shutdown(Shutdown::Write).expect("a socket");
+        // The lane has seen the end of it when it has answered this.
+        assert!(get(address, "/ok").ends_with("ok"));
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_linger(Some(Duration::ZERO)).expect("a socket");
+        drop(stream);
+        eventually("dropped", || dropped.load(Ordering::SeqCst) == count + 1);
+        // The patience with one that only half-closes is 5 s.
+        let elapsed = start.elapsed();
+        assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
+    }
     assert!(running.drain().finished);
 }
 

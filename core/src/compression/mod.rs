@@ -139,6 +139,41 @@ impl Compression {
         Ok(self)
     }
 
+    /// Codes a body with gzip, whatever it is: for applications that decide
+    /// themselves what to compress.
+    ///
+    /// A body that is all there and has at most `max_one_go_bytes` is coded at
+    /// once and keeps a length; of any other the pieces are, as they are sent.
+    ///
+    /// # Errors
+    /// The body as it is, when the lane has as many encoders at work as it may.
+    pub fn gzip(&self, body: Body, max_one_go_bytes: usize) -> Result<Body, Body> {
+        let whole = body.as_full().filter(|it| it.len() <= max_one_go_bytes);
+        if let Some(bytes) = whole {
+            return match self.encode(Coding::Gzip, bytes) {
+                Some(out) => {
+                    count_on_lane(|lane| lane.response_compressed(Coding::Gzip));
+                    Ok(Body::from(out))
+                }
+                None => Err(body),
+            };
+        }
+        let Some(permit) = Permit::take() else {
+            return Err(body);
+        };
+        count_on_lane(|lane| lane.response_compressed(Coding::Gzip));
+        let coded = CompressedBody::new(body, Coding::Gzip, self, permit);
+        Ok(Body::custom(coded))
+    }
+
+    /// `bytes` in one go; `None` where the encoder's library gives up.
+    fn encode(&self, coding: Coding, bytes: &[u8]) -> Option<Vec<u8>> {
+        let encoder = Encoder::take(coding, self).ok()?;
+        let mut out = Vec::with_capacity(encoder.room(bytes.len()));
+        encoder.finish(bytes, &mut out).ok()?;
+        Some(out)
+    }
+
     const fn level(&self, coding: Coding) -> u8 {
         match coding {
             Coding::Zstd => self.zstd_level,
@@ -195,16 +230,10 @@ impl Compression {
 
     fn compress(&self, coding: Coding, must: bool, mut response: Response) -> Response {
         let body = match response.body().as_full() {
-            Some(bytes) if bytes.len() <= MAX_ONE_GO_BYTES => {
-                let done = Encoder::take(coding, self).and_then(|encoder| {
-                    let mut out = Vec::with_capacity(encoder.room(bytes.len()));
-                    encoder.finish(bytes, &mut out).map(|()| out)
-                });
-                match done {
-                    Ok(out) if must || out.len() < bytes.len() => Body::from(out),
-                    _ => return response,
-                }
-            }
+            Some(bytes) if bytes.len() <= MAX_ONE_GO_BYTES => match self.encode(coding, bytes) {
+                Some(out) if must || out.len() < bytes.len() => Body::from(out),
+                _ => return response,
+            },
             _ => {
                 let Some(permit) = Permit::take() else {
                     return response;

@@ -379,3 +379,16 @@ proptest! {
         prop_assert_eq!(decode(coding, &sent), expected);
     }
 }
+
+#[test]
+fn a_body_is_coded_for_an_application_that_decides_itself() {
+    let compression = Compression::new().levels(1, 4, 3).expect("valid levels");
+    for (length, has_length) in [(0, true), (10, true), (1000, true), (1001, false)] {
+        let plain = text(length);
+        let coded = compression.gzip(Body::from(plain.clone()), 1000);
+        let coded = coded.expect("an encoder is free");
+        assert_eq!(coded.size_hint().exact().is_some(), has_length, "{length}");
+        let bytes = drain(coded).expect("the body is whole");
+        assert_eq!(decode("gzip", &bytes), plain, "{length}");
+    }
+}

@@ -10,20 +10,15 @@ mod stream;
 use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue};
 use http_body::Body as _;
-use smallvec::SmallVec;
 
 pub(crate) use self::stream::DecodedBody;
 use crate::body::Body;
 use crate::compression::Coding;
-use crate::limits::Limits;
+use crate::limits::{Limits, MAX_CONTENT_CODINGS, Reject};
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::vary;
-
-/// Codings on top of each other in one request: one is usual, and each more
-/// multiplies what a small body can become.
-const MAX_CODINGS: usize = 2;
 
 const OUR_CODINGS: HeaderValue = HeaderValue::from_static("zstd, br, gzip");
 
@@ -51,7 +46,7 @@ impl Decompression {
         if !request.headers().contains_key(CONTENT_ENCODING) || request.body_mut().is_end_stream() {
             return None;
         }
-        let mut codings = SmallVec::<[Coding; MAX_CODINGS]>::new();
+        let mut found = None;
         for name in request
             .headers()
             .get_all(CONTENT_ENCODING)
@@ -66,16 +61,17 @@ impl Decompression {
                     .with_detail("the body has a content coding that this server does not know");
                 return Some(refusal(problem));
             };
-            if codings.len() == MAX_CODINGS {
+            // Decoders are not stacked: the second one is one too many.
+            const { assert!(MAX_CONTENT_CODINGS == 1) }
+            if found.replace(coding).is_some() {
                 let problem = Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE)
                     .with_detail("the body has too many content codings on top of each other")
-                    .with_limit("max_content_codings", MAX_CODINGS as u64);
+                    .with_limit("max_content_codings", MAX_CONTENT_CODINGS as u64)
+                    .counted_as(Reject::ContentCodings);
                 return Some(refusal(problem));
             }
-            codings.push(coding);
         }
-        // The last one named was applied last: it comes off first.
-        for coding in codings.into_iter().rev() {
+        if let Some(coding) = found {
             let inner = std::mem::take(request.body_mut());
             match DecodedBody::new(inner, coding, self.max_body_bytes, self.max_ratio) {
                 Ok(decoded) => *request.body_mut() = Body::decoded(decoded),

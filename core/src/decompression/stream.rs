@@ -76,14 +76,6 @@ impl DecodedBody {
         &self.inner
     }
 
-    /// Bytes that came over the wire.
-    fn num_wire_bytes(&self) -> u64 {
-        match self.inner.as_decoded() {
-            Some(inner) => inner.num_wire_bytes(),
-            None => self.num_received,
-        }
-    }
-
     fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         self.inner = Body::empty();
         self.input = Bytes::new();
@@ -112,7 +104,7 @@ impl DecodedBody {
             return Err(BodyError::TooLarge { limit: self.limit });
         }
         let most = self
-            .num_wire_bytes()
+            .num_received
             .saturating_mul(self.max_ratio.into())
             .max(RATIO_FREE_BYTES);
         if self.num_decoded > most {

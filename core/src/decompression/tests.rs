@@ -158,16 +158,16 @@ fn members_and_frames_may_follow_each_other() {
 }
 
 #[test]
-fn codings_come_off_in_reverse_order() {
-    let coded = encode("gzip", &encode("br", b"twice"));
+fn a_coding_goes_by_any_of_its_spellings() {
+    let coded = encode("gzip", b"once");
     for codings in [
-        &["br, gzip"][..],
-        &["br", "x-gzip"],
-        &["br,identity , GZIP"],
+        &["gzip"][..],
+        &["x-gzip"],
+        &["identity, GZIP,"],
+        &["gzip", "identity"],
     ] {
-        assert_eq!(decoded(codings, &coded, 8).expect("valid"), b"twice");
+        assert_eq!(decoded(codings, &coded, 8).expect("valid"), b"once");
     }
-    assert!(decoded(&["gzip, br"], &coded, 8).is_err());
 }
 
 #[test]
@@ -177,7 +177,9 @@ fn unknown_and_too_many_codings_are_415() {
         &["compress"],
         &["gzip, foo"],
         &["gzip", "aes128gcm"],
-        &["gzip, gzip, gzip"],
+        &["br, gzip"],
+        &["gzip, gzip"],
+        &["gzip", "gzip"],
     ] {
         let body = Body::from("body");
         assert_eq!(admit(codings, body).err(), Some(415), "{codings:?}");
@@ -214,9 +216,6 @@ fn bombs_are_stopped_by_bytes_or_by_ratio() {
         let small = decoded(&[coding], &encode(coding, &vec![0; 60_000]), 100);
         assert_eq!(small.expect("a small body has no ratio").len(), 60_000);
     }
-    let nested = encode("gzip", &encode("gzip", &vec![0; 900_000]));
-    let found = decoded(&["gzip, gzip"], &nested, 1 << 20);
-    assert!(matches!(found, Err(BodyError::Ratio { .. })), "{found:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use ahash::RandomState;
 use lru::LruCache;
 use rustix::io::Errno;
 
@@ -18,7 +19,7 @@ use super::representation::{Content, Resource};
 const ENTRY_BYTES: usize = 1024;
 
 /// Bounds of the cache that each lane has for a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FileCache {
     /// Largest file that is read into memory, in bytes; a larger one is kept
     /// open and read while it is sent.
@@ -60,9 +61,11 @@ pub(super) struct Entry {
 }
 
 /// Entries by the raw path of the request.
+///
+/// The hash is keyed at random, and only what is found is remembered.
 #[derive(Debug)]
 pub(super) struct LaneCache {
-    entries: LruCache<Box<str>, Entry>,
+    entries: LruCache<Box<[u8]>, Entry, RandomState>,
     limits: FileCache,
     num_bytes: usize,
     num_open_files: usize,
@@ -72,7 +75,7 @@ pub(super) struct LaneCache {
 impl LaneCache {
     pub(super) fn new(limits: FileCache) -> Self {
         Self {
-            entries: LruCache::unbounded(),
+            entries: LruCache::unbounded_with_hasher(RandomState::new()),
             limits,
             num_bytes: 0,
             num_open_files: 0,
@@ -95,7 +98,7 @@ impl LaneCache {
     /// still true.
     pub(super) fn hit<R>(
         &mut self,
-        key: &str,
+        key: &[u8],
         now: Instant,
         revalidate: Duration,
         open: impl FnOnce() -> Result<Root, Errno>,
@@ -115,7 +118,7 @@ impl LaneCache {
     }
 
     /// Remembers an entry, forgetting others as the limits demand.
-    pub(super) fn insert(&mut self, key: &str, entry: Entry) {
+    pub(super) fn insert(&mut self, key: &[u8], entry: Entry) {
         self.remove(key);
         let (num_bytes, num_open_files) = cost(key, &entry);
         let limits = self.limits;
@@ -146,7 +149,7 @@ impl LaneCache {
 
     #[cfg(test)]
     pub(super) fn has(&self, key: &str) -> bool {
-        self.entries.contains(key)
+        self.entries.contains(key.as_bytes())
     }
 
     /// Whether the sums are those of the entries, and none exceeds its limit.
@@ -160,13 +163,13 @@ impl LaneCache {
             && self.entries.len() <= self.limits.max_entries
     }
 
-    fn remove(&mut self, key: &str) {
+    fn remove(&mut self, key: &[u8]) {
         if let Some((key, entry)) = self.entries.pop_entry(key) {
             self.discount(&key, &entry);
         }
     }
 
-    fn discount(&mut self, key: &str, entry: &Entry) {
+    fn discount(&mut self, key: &[u8], entry: &Entry) {
         let (num_bytes, num_open_files) = cost(key, entry);
         self.num_bytes -= num_bytes;
         self.num_open_files -= num_open_files;
@@ -174,7 +177,7 @@ impl LaneCache {
 }
 
 /// Bytes and descriptors that an entry takes.
-fn cost(key: &str, entry: &Entry) -> (usize, usize) {
+fn cost(key: &[u8], entry: &Entry) -> (usize, usize) {
     let num_bytes = ENTRY_BYTES + key.len() + entry.path.len() + entry.resource.num_bytes();
     (num_bytes, entry.resource.num_open_files())
 }

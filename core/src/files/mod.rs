@@ -35,16 +35,17 @@ use thread_local::ThreadLocal;
 use self::cache::{Entry, LaneCache};
 use self::encoding::Encoding;
 use self::open::{Found, Root};
-use self::path::{Wanted, has_encoded_slash, is_canonical};
+use self::path::{Unwanted, Wanted, has_encoded_slash, is_canonical};
 use self::representation::{Representation, Resource, content_type};
 use self::respond::respond;
 use crate::error::Error;
 use crate::handler::{FutureSlot, Handler};
+use crate::limits::Reject;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
 use crate::router::Router;
-use crate::server::count_on_lane;
+use crate::server::{count_on_lane, with_limits};
 
 pub use self::cache::FileCache;
 pub use self::open::Symlinks;
@@ -180,7 +181,7 @@ impl Files {
         // The moment that an answer's age counts from: what is learnt later is
         // only younger than it says.
         let now = request.received_at();
-        let key = request.path();
+        let key = request.head().path_bytes();
         let hit = lane.hit(
             key,
             now,
@@ -192,8 +193,10 @@ impl Files {
         if let Some(response) = hit {
             return response;
         }
-        let Some(wanted) = place.wanted(request, self.serves_hidden) else {
-            return refuse(Errno::NOENT);
+        let wanted = match place.wanted(request, self.serves_hidden) {
+            Ok(wanted) => wanted,
+            Err(Unwanted::NoName) => return refuse(Errno::NOENT),
+            Err(Unwanted::TooLong) => return too_long(),
         };
         let mut looked_up = self.look_up(lane, now, wanted);
         if matches!(looked_up, Err(Errno::MFILE | Errno::NFILE)) {
@@ -203,7 +206,7 @@ impl Files {
         match looked_up {
             Ok(Some(entry)) => {
                 let response = respond(&entry.resource, request);
-                if is_canonical(key) {
+                if is_canonical(request.path()) {
                     lane.insert(key, entry);
                 }
                 response
@@ -342,21 +345,32 @@ enum Place {
 }
 
 impl Place {
-    /// What the request is for; `None` when no file has such a path.
-    fn wanted(self, request: &Request, serves_hidden: bool) -> Option<Wanted<'_>> {
+    /// What the request is for.
+    fn wanted(self, request: &Request, serves_hidden: bool) -> Result<Wanted<'_>, Unwanted> {
         match self {
-            Self::Bare => Some(Wanted {
+            Self::Bare => Ok(Wanted {
                 is_folder: false,
                 ..Wanted::ROOT
             }),
-            Self::Root => Some(Wanted::ROOT),
-            Self::Below if has_encoded_slash(request.path()) => None,
+            Self::Root => Ok(Wanted::ROOT),
+            Self::Below if has_encoded_slash(request.path()) => Err(Unwanted::NoName),
             Self::Below => {
-                let (_, path) = request.params().last()?;
-                Wanted::new(path, serves_hidden)
+                let (_, path) = request.params().last().ok_or(Unwanted::NoName)?;
+                let max_bytes = with_limits(|limits| limits.max_static_path_bytes);
+                Wanted::new(path, serves_hidden, max_bytes)
             }
         }
     }
+}
+
+/// 414: a path that is longer than any that is served.
+fn too_long() -> Response {
+    let limit = with_limits(|limits| limits.max_static_path_bytes);
+    Problem::new(StatusCode::URI_TOO_LONG)
+        .with_detail("the path is longer than that of any file here")
+        .with_limit("server.limits.static_path", limit as u64)
+        .counted_as(Reject::StaticPath)
+        .into_response()
 }
 
 /// 308 to the path with a slash, as the client spelled it.

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, ope
 use rustix::io::Errno;
 
 /// What to do with symbolic links below the root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub enum Symlinks {
     /// A path with a link in it is not found.
     Refuse,

@@ -4,9 +4,6 @@
 //! no byte that some layer reads as a separator; names that begin with a dot
 //! pass only when the mount allows them. Opening checks the rest.
 
-/// Longest path below a mount, decoded: Linux' `PATH_MAX`.
-pub(super) const MAX_PATH_BYTES: usize = 4096;
-
 /// A path below the mount that may name a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
@@ -16,6 +13,15 @@ pub(super) struct Wanted<'a> {
     pub(super) is_folder: bool,
 }
 
+/// Why a path names nothing that is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwanted {
+    /// No file can have it.
+    NoName,
+    /// It has more bytes than are allowed.
+    TooLong,
+}
+
 impl<'a> Wanted<'a> {
     /// The root of the mount.
     pub(super) const ROOT: Self = Self {
@@ -23,8 +29,12 @@ impl<'a> Wanted<'a> {
         is_folder: true,
     };
 
-    /// Checks a decoded path; `None` when it can name nothing that is served.
-    pub(super) fn new(decoded: &'a str, serves_hidden: bool) -> Option<Self> {
+    /// Checks a decoded path, which may have `max_bytes`.
+    pub(super) fn new(
+        decoded: &'a str,
+        serves_hidden: bool,
+        max_bytes: usize,
+    ) -> Result<Self, Unwanted> {
         let path = decoded.strip_suffix('/');
         let is_folder = path.is_some();
         let path = path.unwrap_or(decoded);
@@ -33,8 +43,14 @@ impl<'a> Wanted<'a> {
             "" | "." | ".." => false,
             name => serves_hidden || !name.starts_with('.'),
         };
-        (path.len() <= MAX_PATH_BYTES && path.bytes().all(is_plain) && path.split('/').all(is_name))
-            .then_some(Self { path, is_folder })
+        if path.len() > max_bytes {
+            return Err(Unwanted::TooLong);
+        }
+        if path.bytes().all(is_plain) && path.split('/').all(is_name) {
+            Ok(Self { path, is_folder })
+        } else {
+            Err(Unwanted::NoName)
+        }
     }
 }
 
@@ -71,11 +87,13 @@ fn triplets(raw: &str) -> impl Iterator<Item = (u8, u8)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_STATIC_PATH_BYTES;
 
     #[track_caller]
     fn check(decoded: &str, expected: Option<(&str, bool)>) {
-        let found = Wanted::new(decoded, false).map(|wanted| (wanted.path, wanted.is_folder));
-        assert_eq!(found, expected, "{decoded:?}");
+        let found = Wanted::new(decoded, false, MAX_STATIC_PATH_BYTES);
+        let found = found.map(|wanted| (wanted.path, wanted.is_folder));
+        assert_eq!(found, expected.ok_or(Unwanted::NoName), "{decoded:?}");
     }
 
     #[test]
@@ -95,14 +113,25 @@ mod tests {
         ] {
             check(bad, None);
         }
-        check(&"a".repeat(4097), None);
         check(&"a/".repeat(2048), Some((&"a/".repeat(2048)[..4095], true)));
+    }
+
+    #[test]
+    fn a_long_path_is_told_from_a_wrong_one() {
+        let new = |decoded: &str, most| Wanted::new(decoded, false, most).map(|_| ());
+        let long = "a".repeat(4097);
+        assert_eq!(new(&long, 4096), Err(Unwanted::TooLong));
+        assert_eq!(new(&long[1..], 4096), Ok(()));
+        assert_eq!(new("abc/", 3), Ok(()));
+        assert_eq!(new("abcd", 3), Err(Unwanted::TooLong));
+        assert_eq!(new("..", 3), Err(Unwanted::NoName));
     }
 
     #[test]
     fn hidden_names_pass_where_they_are_served() {
         let check = |decoded, expected| {
-            assert_eq!(Wanted::new(decoded, true).is_some(), expected, "{decoded}");
+            let found = Wanted::new(decoded, true, MAX_STATIC_PATH_BYTES);
+            assert_eq!(found.is_ok(), expected, "{decoded}");
         };
         check(".well-known/x", true);
         check("...", true);

@@ -1,17 +1,11 @@
 //! The `Range` header of a request against a representation of known size.
 //!
-//! Guarantee: at most [`MAX_RANGES`] parts that do not overlap come out, in
-//! time linear in the header. Source: RFC 9110 §14.1.2, §14.2 and §15.3.7.2.
+//! Guarantee: no more parts than are allowed come out, they do not overlap, and
+//! it takes time linear in the header. Source: RFC 9110 §14.1.2, §14.2 and §15.3.7.2.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
-
-/// Ranges that one request may ask for; with more, the header is ignored.
-///
-/// A reader of an archive or a document asks for a handful; each costs a part
-/// with a head of its own (CVE-2011-3192, CVE-2025-62727).
-pub(super) const MAX_RANGES: usize = 16;
 
 /// Byte positions, each non-empty and within the representation.
 pub(super) type Parts = SmallVec<[Range<u64>; 1]>;
@@ -19,8 +13,10 @@ pub(super) type Parts = SmallVec<[Range<u64>; 1]>;
 /// What a `Range` header asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// Everything: the header is not understood, invalid, or asks too much.
+    /// Everything: the header is not understood or invalid.
     Whole,
+    /// Everything too: the header asks for more ranges than are allowed.
+    TooMany,
     /// These parts, in the order in which they were asked for.
     Parts(Parts),
     /// Nothing that exists.
@@ -28,12 +24,15 @@ pub(super) enum Selection {
 }
 
 impl Selection {
-    /// Reads the value of the header for a representation of `size` bytes.
+    /// Reads the value of the header for a representation of `size` bytes, of
+    /// which it may name `max_ranges` ranges.
     ///
     /// Parts that overlap or touch become one, where the first of them stood.
-    pub(super) fn new(value: &[u8], size: u64) -> Self {
-        let Some(specs) = parse(value) else {
-            return Self::Whole;
+    pub(super) fn new(value: &[u8], size: u64, max_ranges: usize) -> Self {
+        let specs = match parse(value, max_ranges) {
+            Ok(specs) => specs,
+            Err(Ignored::Invalid) => return Self::Whole,
+            Err(Ignored::TooMany) => return Self::TooMany,
         };
         let mut parts = Parts::new();
         for spec in &specs {
@@ -77,13 +76,19 @@ impl Spec {
     }
 }
 
-/// The ranges of a valid `bytes=` header; `None` when it is to be ignored.
-fn parse(value: &[u8]) -> Option<SmallVec<[Spec; 1]>> {
-    let text = std::str::from_utf8(value).ok()?;
-    let (unit, list) = text.split_once('=')?;
-    if !unit.trim().eq_ignore_ascii_case("bytes") {
-        return None;
-    }
+/// Why a header is ignored.
+enum Ignored {
+    Invalid,
+    TooMany,
+}
+
+/// The ranges of a valid `bytes=` header.
+fn parse(value: &[u8], max_ranges: usize) -> Result<SmallVec<[Spec; 1]>, Ignored> {
+    let list = std::str::from_utf8(value).ok().and_then(|text| {
+        let (unit, list) = text.split_once('=')?;
+        unit.trim().eq_ignore_ascii_case("bytes").then_some(list)
+    });
+    let list = list.ok_or(Ignored::Invalid)?;
     let mut specs = SmallVec::new();
     for element in list.split(',') {
         // RFC 9110 §5.6.1: empty list elements count for nothing.
@@ -91,19 +96,27 @@ fn parse(value: &[u8]) -> Option<SmallVec<[Spec; 1]>> {
         if element.is_empty() {
             continue;
         }
-        if specs.len() == MAX_RANGES {
-            return None;
+        if specs.len() == max_ranges {
+            return Err(Ignored::TooMany);
         }
-        specs.push(match element.split_once('-')? {
-            ("", length) => Spec::Last(number(length)?),
-            (first, "") => Spec::From(number(first)?, None),
-            (first, last) => {
-                let (first, last) = (number(first)?, number(last)?);
-                (first <= last).then_some(Spec::From(first, Some(last)))?
-            }
-        });
+        specs.push(spec(element).ok_or(Ignored::Invalid)?);
     }
-    (!specs.is_empty()).then_some(specs)
+    if specs.is_empty() {
+        return Err(Ignored::Invalid);
+    }
+    Ok(specs)
+}
+
+/// One `range-spec`; `None` when it is none.
+fn spec(element: &str) -> Option<Spec> {
+    match element.split_once('-')? {
+        ("", length) => Some(Spec::Last(number(length)?)),
+        (first, "") => Some(Spec::From(number(first)?, None)),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            (first <= last).then_some(Spec::From(first, Some(last)))
+        }
+    }
 }
 
 /// Digits only; what does not fit is larger than every file.
@@ -136,11 +149,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::MAX_RANGES;
+
+    fn select(value: &[u8], size: u64) -> Selection {
+        Selection::new(value, size, MAX_RANGES)
+    }
 
     #[track_caller]
     fn check(value: &str, size: u64, expected: &[Range<u64>]) {
         let expected = Selection::Parts(expected.iter().cloned().collect());
-        assert_eq!(Selection::new(value.as_bytes(), size), expected, "{value}");
+        assert_eq!(select(value.as_bytes(), size), expected, "{value}");
     }
 
     #[test]
@@ -183,11 +201,11 @@ mod tests {
             "bytes=-0",
             "bytes=99999999999999999999-",
         ] {
-            let found = Selection::new(value.as_bytes(), 10);
+            let found = select(value.as_bytes(), 10);
             assert_eq!(found, Selection::Unsatisfiable, "{value}");
         }
-        assert_eq!(Selection::new(b"bytes=0-", 0), Selection::Unsatisfiable);
-        assert_eq!(Selection::new(b"bytes=-5", 0), Selection::Whole);
+        assert_eq!(select(b"bytes=0-", 0), Selection::Unsatisfiable);
+        assert_eq!(select(b"bytes=-5", 0), Selection::Whole);
     }
 
     #[test]
@@ -212,13 +230,17 @@ mod tests {
             "bytes==0-1",
             "bytes=1 -2",
         ] {
-            let found = Selection::new(value.as_bytes(), 10);
+            let found = select(value.as_bytes(), 10);
             assert_eq!(found, Selection::Whole, "{value}");
         }
         let many = |count| format!("bytes={}", vec!["0-0"; count].join(","));
-        assert_eq!(Selection::new(many(17).as_bytes(), 10), Selection::Whole);
-        assert_ne!(Selection::new(many(16).as_bytes(), 10), Selection::Whole);
-        assert_eq!(Selection::new(b"bytes=\xff-", 10), Selection::Whole);
+        assert_eq!(select(many(17).as_bytes(), 10), Selection::TooMany);
+        assert!(matches!(
+            select(many(16).as_bytes(), 10),
+            Selection::Parts(_)
+        ));
+        assert_eq!(Selection::new(b"bytes=0-0,2-2", 10, 1), Selection::TooMany);
+        assert_eq!(select(b"bytes=\xff-", 10), Selection::Whole);
     }
 
     proptest! {
@@ -234,7 +256,7 @@ mod tests {
             }).collect();
             let value = format!("bytes={}", specs.join(","));
             let mut counts = vec![0; size as usize];
-            match Selection::new(value.as_bytes(), size) {
+            match select(value.as_bytes(), size) {
                 Selection::Parts(parts) => {
                     for part in &parts {
                         prop_assert!(part.start < part.end && part.end <= size);
@@ -244,7 +266,7 @@ mod tests {
                     }
                 }
                 Selection::Unsatisfiable => {}
-                Selection::Whole => prop_assert!(false, "{} is valid", value),
+                Selection::Whole | Selection::TooMany => prop_assert!(false, "{} is valid", value),
             }
             for (index, count) in counts.iter().enumerate() {
                 let index = index as u64;
@@ -255,8 +277,8 @@ mod tests {
 
         #[test]
         fn no_header_makes_it_panic(value in prop::collection::vec(any::<u8>(), 0..64), size in any::<u64>()) {
-            Selection::new(&value, size);
-            Selection::new(&[b"bytes=", &value[..]].concat(), size);
+            select(&value, size);
+            select(&[b"bytes=", &value[..]].concat(), size);
         }
     }
 }

@@ -18,9 +18,11 @@ use super::multipart::{Multipart, boundary};
 use super::range::{Parts, Selection};
 use super::representation::{Representation, Resource};
 use crate::body::Body;
+use crate::limits::Reject;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
+use crate::server::{count_rejected, with_limits};
 
 /// Answers a GET or HEAD request for `resource`.
 pub(super) fn respond(resource: &Resource, request: &Request) -> Response {
@@ -97,8 +99,13 @@ impl Answer<'_> {
     /// 206 or 416, or 200 where the ranges are none that we answer.
     fn ranges(&self, header: &[u8]) -> Response {
         let size = self.representation.size();
-        match Selection::new(header, size) {
+        let max_ranges = with_limits(|limits| limits.max_ranges);
+        match Selection::new(header, size, max_ranges) {
             Selection::Whole => self.whole(),
+            Selection::TooMany => {
+                count_rejected(Reject::Ranges);
+                self.whole()
+            }
             Selection::Unsatisfiable => Problem::new(StatusCode::RANGE_NOT_SATISFIABLE)
                 .with_detail("no byte of the ranges is in the file")
                 .into_response()

@@ -75,7 +75,7 @@ impl Request {
         let body = self.into_body();
         async move {
             checked?;
-            urlencoded::deserialize(&body.bytes().await?, &limits)
+            urlencoded::deserialize(&urlencoded::read(body, &limits).await?)
         }
     }
 
@@ -89,7 +89,7 @@ impl Request {
         let body = self.into_body();
         async move {
             checked?;
-            Form::parse(&body.bytes().await?, &limits)
+            Ok(Form::of_checked(&urlencoded::read(body, &limits).await?))
         }
     }
 

@@ -1,11 +1,16 @@
 //! `application/x-www-form-urlencoded` (WHATWG URL §5.1): fields in order.
 //!
 //! Guarantee: no more fields, and none longer, than the limits say; what is
-//! too much is refused before it is decoded.
+//! too much is refused as it comes, before the rest is read and before any of
+//! it is decoded. A form counts in the memory of bodies as it is sent, without
+//! empty fields; the fields that are made of it do not.
 
+use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 
 use super::FormLimits;
+use crate::body::Body;
+use crate::collected::Collected;
 use crate::error::FormError;
 use crate::limits::Reject;
 
@@ -31,13 +36,18 @@ impl Form {
     /// # Errors
     /// [`FormError::Limit`] on too many or too long fields.
     pub fn parse(bytes: &[u8], limits: &FormLimits) -> Result<Self, FormError> {
-        check(bytes, limits)?;
+        Check::new(limits).feed(bytes)?;
+        Ok(Self::of_checked(bytes))
+    }
+
+    /// The fields of bytes that are within their limits.
+    pub(super) fn of_checked(bytes: &[u8]) -> Self {
         let fields = form_urlencoded::parse(bytes);
-        Ok(Self(
+        Self(
             fields
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
-        ))
+        )
     }
 
     /// First value of `name`.
@@ -70,12 +80,53 @@ impl Form {
     }
 }
 
-/// Parses the bytes of a body into `T`, a struct of fields or a list of pairs.
-pub(super) fn deserialize<T: DeserializeOwned>(
-    bytes: &[u8],
-    limits: &FormLimits,
-) -> Result<T, FormError> {
-    check(bytes, limits)?;
+/// Reads a body to its end, checking it piece by piece.
+///
+/// Empty fields, which count for nothing, are not kept: what is held is no
+/// more than the fields and lengths that the limits allow, whatever the limit
+/// of the body.
+pub(super) async fn read(mut body: Body, limits: &FormLimits) -> Result<Bytes, FormError> {
+    let mut check = Check::new(limits);
+    let mut kept = Collected::default();
+    while let Some(chunk) = body.chunk().await {
+        let chunk = chunk?;
+        check.feed(&chunk)?;
+        let is_separated = kept.last().is_none_or(|last| last == b'&');
+        kept.push(without_empty(chunk, is_separated))?;
+    }
+    Ok(kept.take())
+}
+
+/// `chunk` without the `&` that only repeat one, or that begin the form.
+fn without_empty(chunk: Bytes, mut is_separated: bool) -> Bytes {
+    let begins_empty = is_separated && chunk.first() == Some(&b'&');
+    if !begins_empty && memchr::memmem::find(&chunk, b"&&").is_none() {
+        return chunk;
+    }
+    let mut kept = BytesMut::with_capacity(chunk.len());
+    let mut rest = &chunk[..];
+    loop {
+        if is_separated {
+            rest = after_separators(rest);
+        }
+        let Some(end) = memchr::memchr(b'&', rest) else {
+            kept.extend_from_slice(rest);
+            return kept.freeze();
+        };
+        kept.extend_from_slice(&rest[..=end]);
+        rest = &rest[end + 1..];
+        is_separated = true;
+    }
+}
+
+fn after_separators(bytes: &[u8]) -> &[u8] {
+    let start = bytes.iter().position(|byte| *byte != b'&');
+    &bytes[start.unwrap_or(bytes.len())..]
+}
+
+/// Parses the bytes of a checked body into `T`, a struct of fields or a list
+/// of pairs.
+pub(super) fn deserialize<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FormError> {
     let fields = form_urlencoded::parse(bytes);
     T::deserialize(serde_urlencoded::Deserializer::new(fields))
         .map_err(|source| FormError::Fields { source })
@@ -83,35 +134,83 @@ pub(super) fn deserialize<T: DeserializeOwned>(
 
 /// Checks the limits on the bytes as they are: decoding makes them shorter,
 /// or three times as long where U+FFFD stands for a byte.
-fn check(bytes: &[u8], limits: &FormLimits) -> Result<(), FormError> {
-    let mut num_fields = 0;
-    for field in bytes
-        .split(|byte| *byte == b'&')
-        .filter(|field| !field.is_empty())
-    {
-        num_fields += 1;
-        if num_fields > limits.max_fields {
+struct Check<'a> {
+    limits: &'a FormLimits,
+    num_fields: usize,
+    /// Bytes of the name or the value that is being read.
+    length: usize,
+    /// Whether the field has a byte yet, so that it counts.
+    has_begun: bool,
+    is_value: bool,
+}
+
+impl<'a> Check<'a> {
+    const fn new(limits: &'a FormLimits) -> Self {
+        Self {
+            limits,
+            num_fields: 0,
+            length: 0,
+            has_begun: false,
+            is_value: false,
+        }
+    }
+
+    /// Looks at the next bytes.
+    fn feed(&mut self, mut bytes: &[u8]) -> Result<(), FormError> {
+        loop {
+            if !self.has_begun {
+                bytes = after_separators(bytes);
+            }
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            let end = if self.is_value {
+                memchr::memchr(b'&', bytes)
+            } else {
+                memchr::memchr2(b'&', b'=', bytes)
+            };
+            let length = end.unwrap_or(bytes.len());
+            if !self.has_begun {
+                self.begin()?;
+            }
+            self.length += length;
+            if self.length > self.limits.max_field_bytes {
+                return Err(FormError::limit(
+                    Reject::FormFieldBytes,
+                    "server.limits.form_field",
+                    self.limits.max_field_bytes as u64,
+                ));
+            }
+            let Some(end) = end else {
+                return Ok(());
+            };
+            self.is_value = bytes[end] == b'=';
+            self.has_begun &= self.is_value;
+            self.length = 0;
+            bytes = &bytes[end + 1..];
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), FormError> {
+        self.has_begun = true;
+        self.num_fields += 1;
+        if self.num_fields > self.limits.max_fields {
             return Err(FormError::limit(
                 Reject::FormFields,
                 "server.limits.form_fields",
-                limits.max_fields as u64,
+                self.limits.max_fields as u64,
             ));
         }
-        let name = memchr::memchr(b'=', field).unwrap_or(field.len());
-        let value = field.len().saturating_sub(name + 1);
-        if name.max(value) > limits.max_field_bytes {
-            return Err(FormError::limit(
-                Reject::FormFieldBytes,
-                "server.limits.form_field",
-                limits.max_field_bytes as u64,
-            ));
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use proptest::prelude::*;
     use serde::Deserialize;
 
@@ -189,7 +288,7 @@ mod tests {
             count: u32,
             note: Option<String>,
         }
-        let parse = |text: &str| deserialize::<Order>(text.as_bytes(), &FormLimits::DEFAULT);
+        let parse = |text: &str| deserialize::<Order>(text.as_bytes());
         let order = Order {
             name: "tea".to_owned(),
             count: 3,
@@ -207,11 +306,109 @@ mod tests {
                 "{text}"
             );
         }
-        let pairs: Vec<(String, String)> = deserialize(b"a=1&a=2", &LIMITS).unwrap();
+        let pairs: Vec<(String, String)> = deserialize(b"a=1&a=2").unwrap();
         assert_eq!(pairs.len(), 2);
     }
 
+    /// Reads a body that comes in these pieces; the number of bytes it kept.
+    fn read_pieces(
+        pieces: &[&'static [u8]],
+        limits: &FormLimits,
+    ) -> (Result<Form, FormError>, usize) {
+        let (sender, body) = Body::channel(pieces.len());
+        let mut cx = Context::from_waker(Waker::noop());
+        for piece in pieces {
+            let sent = pin!(sender.send(*piece)).poll(&mut cx);
+            assert!(sent.is_ready());
+        }
+        drop(sender);
+        let Poll::Ready(result) = pin!(read(body, limits)).poll(&mut cx) else {
+            panic!("all of it is there");
+        };
+        let kept = result.as_ref().map_or(0, Bytes::len);
+        (result.map(|bytes| Form::of_checked(&bytes)), kept)
+    }
+
+    #[test]
+    fn a_form_is_refused_as_it_comes() {
+        let (sender, body) = Body::channel(4);
+        let mut cx = Context::from_waker(Waker::noop());
+        for piece in ["a=1&b=2&c", "=3&d&", "e"] {
+            assert!(pin!(sender.send(piece)).poll(&mut cx).is_ready());
+        }
+        // Its end never comes.
+        let Poll::Ready(found) = pin!(read(body, &LIMITS)).poll(&mut cx) else {
+            panic!("it waits for more of what is too much");
+        };
+        assert!(matches!(
+            found,
+            Err(FormError::Limit {
+                name: "server.limits.form_fields",
+                ..
+            })
+        ));
+        drop(sender);
+        let long: &[&[u8]] = &[b"a=123", b"45678", b"901"];
+        let (found, _) = read_pieces(long, &LIMITS);
+        assert!(matches!(
+            found,
+            Err(FormError::Limit {
+                name: "server.limits.form_field",
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn empty_fields_take_no_memory() {
+        let ampersands = [b'&'; 4096].as_slice();
+        let ampersands: &'static [u8] = Box::leak(ampersands.into());
+        let pieces = [
+            &b"a=1"[..],
+            ampersands,
+            ampersands,
+            b"b=2",
+            ampersands,
+            ampersands,
+        ];
+        let (form, kept) = read_pieces(&pieces, &LIMITS);
+        let form = form.unwrap();
+        assert_eq!(form.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
+        assert!(kept < 10, "{kept} bytes are kept");
+    }
+
+    /// Only what is kept counts in the memory of bodies.
+    #[test]
+    fn empty_fields_are_left_out_of_each_piece() {
+        for (piece, is_separated, expected) in [
+            ("a=1&b", false, "a=1&b"),
+            ("&a", false, "&a"),
+            ("&a", true, "a"),
+            ("&&a&&&b&&", true, "a&b&"),
+            ("&&a&&&b&&", false, "&a&b&"),
+            ("&&&", true, ""),
+            ("&&&", false, "&"),
+            ("", true, ""),
+        ] {
+            let kept = without_empty(Bytes::from_static(piece.as_bytes()), is_separated);
+            assert_eq!(kept, expected, "{piece} {is_separated}");
+        }
+    }
+
     proptest! {
+        /// As the same bytes in one piece, refusals included.
+        #[test]
+        fn pieces_change_nothing(
+            bytes in prop::collection::vec(prop::sample::select(&b"ab=&%2+\xff"[..]), 0..40),
+            cut in 1..8_usize,
+        ) {
+            let bytes: &'static [u8] = Box::leak(bytes.into_boxed_slice());
+            let pieces: Vec<_> = bytes.chunks(cut).collect();
+            let (found, _) = read_pieces(&pieces, &LIMITS);
+            let whole = Form::parse(bytes, &LIMITS);
+            prop_assert_eq!(found.map_err(|error| error.to_string()), whole.map_err(|error| error.to_string()));
+        }
+
         #[test]
         fn what_is_serialised_is_parsed(
             fields in proptest::collection::vec((".{0,8}", ".{0,8}"), 0..6)

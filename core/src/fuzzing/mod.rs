@@ -55,6 +55,8 @@ pub const TARGETS: &[Target] = &[
     Target::new("traceparent", middleware::fuzzing::check_trace_context, MIB),
     Target::new("sse", sse::check, MIB),
     Target::new("h2_frames", server::fuzzing::check_h2_frames, MIB),
+    // Streams of up to 200 KB, with what was sealed and what is read of them.
+    Target::new("tls_records", server::fuzzing::check_tls_records, 4 * MIB),
 ];
 
 impl Target {

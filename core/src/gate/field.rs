@@ -77,12 +77,13 @@ const fn visible_except(except: &[u8]) -> [bool; 256] {
     table
 }
 
-/// Length of the request target that `text` begins with.
-pub(super) fn target_length(text: &[u8]) -> usize {
+/// Length of the request target that `text` begins with, without its query and
+/// with it.
+pub(super) fn target_length(text: &[u8]) -> (usize, usize) {
     let path = prefix_length(text, &IS_PATH);
     match text.get(path) {
-        Some(b'?') => path + prefix_length(&text[path..], &IS_QUERY),
-        _ => path,
+        Some(b'?') => (path, path + prefix_length(&text[path..], &IS_QUERY)),
+        _ => (path, path),
     }
 }
 
@@ -92,7 +93,34 @@ pub(super) fn token_length(text: &[u8]) -> usize {
 }
 
 pub(super) fn is_field_value(text: &[u8]) -> bool {
-    prefix_length(text, &IS_VALUE) == text.len()
+    value_length(text) == text.len()
+}
+
+/// Length of the field value that `text` begins with.
+fn value_length(text: &[u8]) -> usize {
+    let mut length = 0;
+    for word in text.as_chunks().0 {
+        let ends = controls(u64::from_le_bytes(*word));
+        if ends != 0 {
+            length += ends.trailing_zeros() as usize / 8;
+            break;
+        }
+        length += word.len();
+    }
+    // From a control character on, which may be a tab, or the last few bytes.
+    length + prefix_length(&text[length..], &IS_VALUE)
+}
+
+/// Bits of the bytes below a space or equal to DEL; the lowest is exact, and
+/// behind it others may be set (Warren, Hacker's Delight, 6-1).
+const fn controls(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH_BITS: u64 = 0x80 * ONES;
+    const DELETES: u64 = 0x7f * ONES;
+    let below_space = word.wrapping_sub(0x20 * ONES) & !word;
+    let to_delete = word ^ DELETES;
+    let is_delete = to_delete.wrapping_sub(ONES) & !to_delete;
+    (below_space | is_delete) & HIGH_BITS
 }
 
 fn prefix_length(text: &[u8], table: &[bool; 256]) -> usize {
@@ -122,7 +150,7 @@ pub(super) fn read(lines: &[u8]) -> Result<Line<'_>, Refusal> {
         }
     }
     let value_start = colon + 1;
-    let value_end = value_start + prefix_length(&lines[value_start..], &IS_VALUE);
+    let value_end = value_start + value_length(&lines[value_start..]);
     match lines.get(value_end..value_end + 2) {
         Some(b"\r\n") => Ok(Line {
             name: &lines[..colon],
@@ -155,6 +183,8 @@ pub(super) enum Version {
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) version: Version,
+    /// Where the request line was cut.
+    pub(super) cuts: Cuts,
     count: usize,
     /// Where the value of `Host` lies in the head.
     pub(super) host: Option<(usize, usize)>,
@@ -162,6 +192,15 @@ pub(super) struct Fields {
     chunked: bool,
     pub(super) expects_continue: bool,
     persistence: Persistence,
+}
+
+/// Where in the head the parts of a request line end.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cuts {
+    pub(crate) method: usize,
+    /// The target without its query.
+    pub(crate) path: usize,
+    pub(crate) target: usize,
 }
 
 /// What `Connection` said of the time after this message.

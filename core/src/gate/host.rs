@@ -75,12 +75,15 @@ fn is_port_suffix(suffix: &[u8]) -> bool {
     match suffix {
         [] => true,
         [b':', digits @ ..] => {
+            let add = |port: u32, digit: &u8| {
+                let is_digit = digit.is_ascii_digit();
+                is_digit.then(|| port * 10 + u32::from(digit - b'0'))
+            };
             digits.len() <= 5
-                && digits.iter().all(u8::is_ascii_digit)
                 && digits
                     .iter()
-                    .fold(0_u32, |port, digit| port * 10 + u32::from(digit - b'0'))
-                    <= 65_535
+                    .try_fold(0_u32, add)
+                    .is_some_and(|port| port <= 65_535)
         }
         _ => false,
     }

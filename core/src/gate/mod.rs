@@ -21,8 +21,8 @@ use http::StatusCode;
 use memchr::memrchr;
 
 use self::chunked::Chunked;
-use self::field::Fields;
 pub(crate) use self::field::is_token_byte;
+use self::field::{Cuts, Fields};
 pub(crate) use self::host::is_valid_host;
 use crate::limits::{Limits, Reject};
 use crate::problem::Problem;
@@ -152,6 +152,8 @@ pub(crate) struct AdmittedHead {
     /// Bytes up to and with the empty line that ends it.
     pub(crate) end: usize,
     pub(crate) is_http10: bool,
+    /// Where the request line was cut.
+    pub(crate) cuts: Cuts,
     /// Where the value of `Host` lies.
     pub(crate) host: Option<(usize, usize)>,
     pub(crate) framing: Framing,
@@ -287,7 +289,7 @@ impl Head {
             } else if self.saw_request_line {
                 self.fields.check(lines, self.checked, limits.headers)?
             } else {
-                request_line::check(lines, &mut self.fields)?
+                request_line::check(lines, self.checked, &mut self.fields)?
             };
             self.check_sizes(self.checked + length, length - 2, limits)?;
             self.checked += length;
@@ -312,6 +314,7 @@ impl Head {
             start: 2 * usize::from(self.empty_lines),
             end: self.checked,
             is_http10: self.fields.version == field::Version::Http10,
+            cuts: self.fields.cuts,
             host: self.fields.host,
             framing: self.fields.finish()?,
             is_last: self.fields.is_last(),

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::field::{Fields, Version, target_length, token_length};
+use super::field::{Cuts, Fields, Version, target_length, token_length};
 use super::host::is_valid_host;
 use super::{Refusal, unexpected};
 use crate::limits::Reject;
@@ -14,76 +14,50 @@ const VERSION_BYTES: usize = 8;
 
 /// Checks the request line that `lines` begins with; its length with CRLF.
 ///
-/// Notes the version. `lines` ends in LF.
-pub(super) fn check(lines: &[u8], fields: &mut Fields) -> Result<usize, Refusal> {
+/// Notes version and cuts. `lines` ends in LF, and begins at `at` in the head.
+pub(super) fn check(lines: &[u8], at: usize, fields: &mut Fields) -> Result<usize, Refusal> {
     let method = token_length(lines);
     if method == 0 || method > MAX_METHOD_BYTES || lines.get(method) != Some(&b' ') {
         return Err(unexpected(lines.get(method), "the method is not a token"));
     }
     let target_start = method + 1;
-    let target_end = target_start + target_length(&lines[target_start..]);
+    let (path_length, target_length) = target_length(&lines[target_start..]);
+    let target_end = target_start + target_length;
     if lines.get(target_end) != Some(&b' ') {
         return Err(unexpected(
             lines.get(target_end),
             "the request target has a byte that is not allowed in a URI",
         ));
     }
-    let version = &lines[target_end + 1..];
-    fields.version = match version {
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            b'1',
-            b'\r',
-            b'\n',
-            ..,
-        ] => Version::Http11,
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            b'0',
-            b'\r',
-            b'\n',
-            ..,
-        ] => Version::Http10,
-        [
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            major,
-            b'.',
-            minor,
-            b'\r',
-            b'\n',
-            ..,
-        ] if major.is_ascii_digit() && minor.is_ascii_digit() => {
-            return Err(Refusal::new(
+    fields.version = version(&lines[target_end + 1..])?;
+    check_target(&lines[..method], &lines[target_start..target_end])?;
+    fields.cuts = Cuts {
+        method: at + method,
+        path: at + target_start + path_length,
+        target: at + target_end,
+    };
+    Ok(target_end + 1 + VERSION_BYTES + 2)
+}
+
+/// The version that `text` begins with, with the end of the line behind it.
+fn version(text: &[u8]) -> Result<Version, Refusal> {
+    match text.strip_prefix(b"HTTP/").unwrap_or_default() {
+        [b'1', b'.', b'1', b'\r', b'\n', ..] => Ok(Version::Http11),
+        [b'1', b'.', b'0', b'\r', b'\n', ..] => Ok(Version::Http10),
+        [major, b'.', minor, b'\r', b'\n', ..]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(Refusal::new(
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 Reject::BadRequest,
                 "only HTTP/1.0 and HTTP/1.1 are spoken here in clear requests",
-            ));
+            ))
         }
-        _ => {
-            return Err(unexpected(
-                version.get(VERSION_BYTES),
-                "the request line does not end in an HTTP version",
-            ));
-        }
-    };
-    check_target(&lines[..method], &lines[target_start..target_end])?;
-    Ok(target_end + 1 + VERSION_BYTES + 2)
+        _ => Err(unexpected(
+            text.get(VERSION_BYTES),
+            "the request line does not end in an HTTP version",
+        )),
+    }
 }
 
 fn check_target(method: &[u8], target: &[u8]) -> Result<(), Refusal> {

@@ -137,6 +137,28 @@ fn broken_lines_are_refused() {
     }
 }
 
+/// Each byte at each place of a value, and a tab before it.
+#[test]
+fn a_value_ends_at_its_first_control_character() {
+    for byte in 0..=255_u8 {
+        let is_allowed = byte == b'\t' || byte >= b' ' && byte != 0x7f;
+        for at in 0..20 {
+            for tab in [None, Some(0), Some(9)] {
+                let mut value = [b'a'; 20];
+                if let Some(tab) = tab {
+                    value[tab] = b'\t';
+                }
+                value[at] = byte;
+                let head = b"GET / HTTP/1.1\r\nHost: a\r\nX:";
+                let input = [&head[..], &value, b"a\r\n\r\n"].concat();
+                let (admitted, status) = run(&input, 0);
+                assert_eq!(status.is_none(), is_allowed, "{byte:#x} at {at}");
+                assert_eq!(admitted == input, is_allowed, "{byte:#x} at {at}");
+            }
+        }
+    }
+}
+
 #[test]
 fn request_lines_and_targets() {
     for (line, status) in [

@@ -97,6 +97,8 @@ pub(crate) struct LaneMetrics {
     series: Box<[RouteCounters]>,
     in_flight: Counter,
     abandoned: Counter,
+    received_bytes: Counter,
+    sent_bytes: Counter,
     open_connections: Counter,
     connections: [Counter; Protocol::ALL.len()],
     rejected: [Counter; Reject::ALL.len()],
@@ -122,9 +124,11 @@ impl LaneMetrics {
             series: (0..num_series).map(|_| RouteCounters::default()).collect(),
             in_flight: Counter::default(),
             abandoned: Counter::default(),
+            received_bytes: Counter::default(),
+            sent_bytes: Counter::default(),
             open_connections: Counter::default(),
             connections: Default::default(),
-            rejected: Default::default(),
+            rejected: std::array::from_fn(|_| Counter::default()),
             panics: Counter::default(),
             accept_errors: Counter::default(),
             access_log_dropped: Counter::default(),
@@ -170,6 +174,16 @@ impl LaneMetrics {
     pub(crate) fn request_abandoned(&self) {
         self.in_flight.subtract(1);
         self.abandoned.add(1);
+    }
+
+    /// Bytes of requests have come.
+    pub(crate) fn received(&self, num_bytes: usize) {
+        self.received_bytes.add(num_bytes as u64);
+    }
+
+    /// Bytes of answers have left.
+    pub(crate) fn sent(&self, num_bytes: usize) {
+        self.sent_bytes.add(num_bytes as u64);
     }
 
     /// A connection was accepted.
@@ -274,6 +288,14 @@ impl LaneMetrics {
 
     pub(super) fn num_abandoned(&self) -> u64 {
         self.abandoned.get()
+    }
+
+    pub(super) fn num_received_bytes(&self) -> u64 {
+        self.received_bytes.get()
+    }
+
+    pub(super) fn num_sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
     }
 
     pub(super) fn num_open_connections(&self) -> u64 {

@@ -43,8 +43,8 @@ pub struct Metrics {
     series: Vec<SeriesLabel>,
     lanes: Vec<Arc<LaneMetrics>>,
     process: Process,
-    /// Name, help and value of counters that others keep.
-    extra: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
+    /// Name, help and values of counters that others keep.
+    extra: Vec<(&'static str, &'static str, Vec<Arc<AtomicU64>>)>,
     cache: OnceLock<ResponseCache>,
 }
 
@@ -85,12 +85,17 @@ impl Metrics {
         }
     }
 
-    /// Renders `counters` too, which others keep.
+    /// Renders `counters` too, which others keep; those of one name as a sum.
     pub(crate) fn add_counters(
         &mut self,
         counters: Vec<(&'static str, &'static str, Arc<AtomicU64>)>,
     ) {
-        self.extra.extend(counters);
+        for (name, help, value) in counters {
+            match self.extra.iter_mut().find(|(known, ..)| *known == name) {
+                Some((_, _, values)) => values.push(value),
+                None => self.extra.push((name, help, vec![value])),
+            }
+        }
     }
 
     /// Adds what `cache` counts to the text; the first one that is given.
@@ -131,8 +136,12 @@ impl Metrics {
             &[("version", env!("CARGO_PKG_VERSION"))],
             1,
         );
-        for (name, help, value) in &self.extra {
-            text.counter(name, help, value.load(Ordering::Relaxed));
+        for (name, help, values) in &self.extra {
+            let sum: u64 = values
+                .iter()
+                .map(|value| value.load(Ordering::Relaxed))
+                .sum();
+            text.counter(name, help, sum);
         }
         self.process.render(&mut text);
         text.into_string()
@@ -185,6 +194,16 @@ impl Metrics {
             "justapi_requests_abandoned_total",
             "Requests whose client left before the answer.",
             self.sum(LaneMetrics::num_abandoned),
+        );
+        text.counter(
+            "justapi_received_bytes_total",
+            "Bytes of requests, after decryption; not of WebSockets.",
+            self.sum(LaneMetrics::num_received_bytes),
+        );
+        text.counter(
+            "justapi_sent_bytes_total",
+            "Bytes of answers, before encryption; not of WebSockets.",
+            self.sum(LaneMetrics::num_sent_bytes),
         );
     }
 

@@ -230,6 +230,20 @@ fn two_lanes_sum() {
 }
 
 #[test]
+fn bytes_of_all_lanes_add_up() {
+    let metrics = two_lanes();
+    for index in 0..2 {
+        let lane = metrics.lane(index);
+        lane.received(70);
+        lane.sent(300);
+        lane.sent(5);
+    }
+    let parsed = parse(&metrics.render());
+    assert_eq!(parsed.value("justapi_received_bytes_total", &[]), 140.0);
+    assert_eq!(parsed.value("justapi_sent_bytes_total", &[]), 610.0);
+}
+
+#[test]
 fn files_are_counted_by_the_way_they_take() {
     let metrics = two_lanes();
     for index in 0..2 {

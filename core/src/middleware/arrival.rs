@@ -91,7 +91,7 @@ impl Request {
     pub fn client(&self) -> Option<IpAddr> {
         match self.arrival().client_of(*self.peer()) {
             Peer::Tcp(address) => Some(address.ip().to_canonical()),
-            Peer::Unix | Peer::Unknown => None,
+            Peer::Unix | Peer::Memory(_) | Peer::Unknown => None,
         }
     }
 
@@ -116,6 +116,13 @@ impl Request {
             .or_else(|| self.head().host())
     }
 
+    /// [`Request::host`] for who compares it.
+    pub(super) fn host_bytes(&self) -> Option<&[u8]> {
+        let source = self.arrival().source();
+        let said = source.and_then(|source| source.host.as_deref());
+        said.map(str::as_bytes).or_else(|| self.head().host_bytes())
+    }
+
     /// Trace context of this request, where the server takes part in traces.
     pub fn trace(&self) -> Option<&TraceContext> {
         self.arrival().trace()
@@ -125,6 +132,6 @@ impl Request {
 fn address(peer: Peer) -> Option<IpAddr> {
     match peer {
         Peer::Tcp(address) => Some(address.ip().to_canonical()),
-        Peer::Unix | Peer::Unknown => None,
+        Peer::Unix | Peer::Memory(_) | Peer::Unknown => None,
     }
 }

@@ -151,7 +151,7 @@ impl Forwarded {
                 self.trusts(address).then_some(Some(address))?
             }
             Peer::Unix => self.trusted.contains(&Trusted::Unix).then_some(None)?,
-            Peer::Unknown => return None,
+            Peer::Memory(_) | Peer::Unknown => return None,
         };
         match self.header {
             ForwardedHeader::XForwarded => self.resolve_x_forwarded(headers, peer),

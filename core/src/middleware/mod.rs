@@ -37,7 +37,7 @@ pub use self::cors::{Cors, CorsConfig};
 pub use self::forwarded::{Forwarded, ForwardedHeader, TrustedPeer};
 use self::head_lines::HeadLines;
 pub use self::https_redirect::HttpsRedirect;
-pub use self::rate_limit::{Rate, RateLimit, RateLimitConfig};
+pub use self::rate_limit::{Rate, RateLimit, RateLimitConfig, RateLimitKey};
 pub(crate) use self::request_id::Id;
 pub use self::request_id::RequestId;
 use self::request_id::X_REQUEST_ID;

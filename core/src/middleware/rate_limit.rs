@@ -1,13 +1,16 @@
-//! A rate limit for each client, by the generic cell rate algorithm (GCRA,
-//! ITU-T I.371; the token bucket with one number a client).
+//! A rate limit for each client, of a server or of a route, by the generic
+//! cell rate algorithm (GCRA, ITU-T I.371; the token bucket with one number a
+//! client).
 //!
 //! Guarantees: over all lanes together a client never gets more than its burst
-//! plus its rate; clients are IPv4 addresses and IPv6 networks; the memory is
-//! bounded, and what is given up when it is full are those closest to a full
-//! bucket. The fields are those of draft-ietf-httpapi-ratelimit-headers-11.
+//! plus its rate; clients are IPv4 addresses and IPv6 networks, or what the
+//! user's key makes of a request; the memory is bounded whatever the keys are,
+//! and what is given up when it is full are those closest to a full bucket.
+//! The fields are those of draft-ietf-httpapi-ratelimit-headers-11.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::fmt;
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +21,12 @@ use http::StatusCode;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 
 use crate::error::Error;
+use crate::handler::{FutureSlot, Handler};
+use crate::limits::Reject;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
+use crate::validation::Contract;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -89,11 +95,42 @@ impl RateLimitConfig {
     }
 }
 
-/// Answers 429 to clients that send more than they may.
+/// Makes the key of a request.
+type MakeKey = Box<dyn Fn(&Request, &mut RateLimitKey) + Send + Sync>;
+
+/// Whose request it is, for a limit whose clients are not addresses.
+///
+/// Only a digest of what is added is kept, made with secrets of the process:
+/// a key may be as long as a request, and none can be found that meets another.
 #[derive(Debug)]
+pub struct RateLimitKey {
+    digests: [DefaultHasher; 2],
+    is_used: bool,
+}
+
+impl RateLimitKey {
+    /// Adds a part; two keys are one client when all their parts are equal.
+    pub fn add(&mut self, part: &[u8]) {
+        for digest in &mut self.digests {
+            digest.write_usize(part.len());
+            digest.write(part);
+        }
+        self.is_used = true;
+    }
+
+    fn finish(&self) -> Option<u128> {
+        let [high, low] = self.digests.each_ref().map(Hasher::finish);
+        self.is_used
+            .then_some(u128::from(high) << 64 | u128::from(low))
+    }
+}
+
+/// Answers 429 to clients that send more than they may.
 pub struct RateLimit {
     limiter: Limiter,
     hasher: RandomState,
+    second_hasher: RandomState,
+    make_key: Option<MakeKey>,
     ipv6_mask: u128,
     started: Instant,
     requests: u32,
@@ -145,6 +182,8 @@ impl RateLimit {
                 config.max_clients.div_ceil(NUM_SHARDS),
             ),
             hasher: RandomState::new(),
+            second_hasher: RandomState::new(),
+            make_key: None,
             ipv6_mask: u128::MAX << (128 - u32::from(config.ipv6_prefix)),
             started: Instant::now(),
             requests,
@@ -152,16 +191,94 @@ impl RateLimit {
         })
     }
 
-    /// The refusal, if the request's client sends too much.
+    /// Counts by what `key` makes of a request instead of by its address.
+    ///
+    /// A request that adds nothing counts for its address. What a client may
+    /// choose freely is no limit by itself: who sends another key each time is
+    /// another client each time, in the same bounded memory. So it should be
+    /// something that was checked, or that a proxy sets.
+    ///
+    /// ```
+    /// use justapi_core::{Rate, RateLimit, RateLimitConfig};
+    ///
+    /// # fn main() -> Result<(), justapi_core::Error> {
+    /// let rate: Rate = "100/m".parse().expect("a rate");
+    /// let limit = RateLimit::new(RateLimitConfig::new(rate, 100))?.by(|request, key| {
+    ///     if let Some(token) = request.headers().get("x-api-key") {
+    ///         key.add(token.as_bytes());
+    ///     }
+    /// });
+    /// # drop(limit);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn by(mut self, key: impl Fn(&Request, &mut RateLimitKey) + Send + Sync + 'static) -> Self {
+        self.make_key = Some(Box::new(key));
+        self
+    }
+
+    /// Counts by the value of one header; requests without it, with an empty
+    /// one, or with several, by their address.
+    ///
+    /// Of several an application reads one, and whatever stands beside a good
+    /// key would make another client each time.
+    #[must_use]
+    pub fn by_header(self, name: HeaderName) -> Self {
+        self.by(move |request, key| {
+            let mut values = request.headers().get_all(&name).iter();
+            if let (Some(value), None) = (values.next(), values.next())
+                && !value.is_empty()
+            {
+                key.add(value.as_bytes());
+            }
+        })
+    }
+
+    /// Puts the limit before one handler; those that share it count together.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use justapi_core::{Rate, RateLimit, RateLimitConfig, Request, Router};
+    ///
+    /// # fn main() -> Result<(), justapi_core::Error> {
+    /// let rate: Rate = "5/m".parse().expect("a rate");
+    /// let limit = Arc::new(RateLimit::new(RateLimitConfig::new(rate, 5))?);
+    /// let sign_in = limit.before(async |_: Request| "welcome");
+    /// let router = Router::new().post("/sign-in", sign_in)?;
+    /// # drop(router);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn before<H: Handler>(self: Arc<Self>, handler: H) -> impl Handler {
+        Limited {
+            limit: self,
+            handler,
+        }
+    }
+
+    /// The refusal, if the request's client sends too much for the server.
     pub(crate) fn check(&self, request: &Request) -> Option<Response> {
-        let key = self.key(request.client());
+        let detail = "this client sends more requests than server.rate_limit allows";
+        self.refuse(request, "server.rate_limit", detail)
+    }
+
+    /// The refusal, by the name of the limit.
+    fn refuse(
+        &self,
+        request: &Request,
+        name: &'static str,
+        detail: &'static str,
+    ) -> Option<Response> {
+        let key = self.key_of(request);
         let now_ns = self.started.elapsed().as_nanos() as u64;
         let wait_ns = self.limiter.take(key, self.hasher.hash_one(key), now_ns)?;
         let wait = wait_ns.div_ceil(1_000_000_000).max(1);
         let state = format!("\"client\";r=0;t={wait}");
         let mut response = Problem::new(StatusCode::TOO_MANY_REQUESTS)
-            .with_detail("this client sends more requests than server.rate_limit allows")
-            .with_limit("server.rate_limit", self.requests.into())
+            .with_detail(detail)
+            .with_limit(name, self.requests.into())
             .into_response();
         let headers = response.headers_mut();
         headers.insert(RETRY_AFTER, wait.into());
@@ -170,9 +287,22 @@ impl RateLimit {
         Some(response)
     }
 
-    /// Clients that were forgotten before their bucket was full.
-    pub(crate) fn num_evicted(&self) -> &Arc<AtomicU64> {
+    /// Clients that were forgotten before their bucket was full; that of a
+    /// server is shown in its metrics.
+    pub fn num_evicted(&self) -> &Arc<AtomicU64> {
         &self.limiter.num_evicted
+    }
+
+    fn key_of(&self, request: &Request) -> u128 {
+        let made = self.make_key.as_ref().and_then(|make_key| {
+            let mut key = RateLimitKey {
+                digests: [&self.hasher, &self.second_hasher].map(BuildHasher::build_hasher),
+                is_used: false,
+            };
+            make_key(request, &mut key);
+            key.finish()
+        });
+        made.unwrap_or_else(|| self.key(request.client()))
     }
 
     fn key(&self, client: Option<IpAddr>) -> u128 {
@@ -182,6 +312,36 @@ impl RateLimit {
             Some(IpAddr::V6(address)) => address.to_bits() & self.ipv6_mask,
             None => NO_ADDRESS,
         }
+    }
+}
+
+impl fmt::Debug for RateLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("limiter", &self.limiter)
+            .field("has_key", &self.make_key.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handler behind a limit of its own.
+struct Limited<H> {
+    limit: Arc<RateLimit>,
+    handler: H,
+}
+
+impl<H: Handler> Handler for Limited<H> {
+    fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
+        let detail = "this client sends more requests than this route allows";
+        if let Some(mut refusal) = self.limit.refuse(&request, "rate_limit", detail) {
+            refusal.extensions_mut().insert(Reject::RateLimit);
+            return Some(refusal);
+        }
+        self.handler.call(request, slot)
+    }
+
+    fn contract(&self) -> Contract<'_> {
+        self.handler.contract()
     }
 }
 
@@ -377,6 +537,76 @@ mod tests {
         assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
         assert_ne!(key("192.0.2.1"), key("::1"));
         assert_ne!(key("192.0.2.1"), limit.key(None));
+    }
+
+    /// A request with these lines.
+    fn request(lines: &[(&'static str, &str)]) -> Request {
+        let mut request = Request::new(http::Method::GET, "/".parse().unwrap(), "");
+        for (name, value) in lines {
+            let value = HeaderValue::from_str(value).unwrap();
+            request.headers_mut().append(*name, value);
+        }
+        request
+    }
+
+    #[test]
+    fn a_key_is_the_client_and_its_absence_the_address() {
+        let rate = "1/h".parse().unwrap();
+        let limit = || RateLimit::new(RateLimitConfig::new(rate, 1)).unwrap();
+        let by_header = limit().by_header(HeaderName::from_static("x-key"));
+        let passes = |lines: &[(&'static str, &str)]| by_header.check(&request(lines)).is_none();
+        assert!(passes(&[("x-key", "one")]) && !passes(&[("x-key", "one")]));
+        assert!(passes(&[("x-key", "two")]) && passes(&[("x-key", &"k".repeat(10_000))]));
+        assert!(passes(&[]) && !passes(&[]) && !passes(&[("x-key", "")]));
+        let parts = limit().by(|request, key| {
+            key.add(request.method().as_str().as_bytes());
+            key.add(request.path().as_bytes());
+        });
+        assert!(parts.check(&request(&[])).is_none());
+        assert!(parts.check(&request(&[("x-key", "new")])).is_some());
+    }
+
+    /// The address counts, whatever stands before or behind the good key.
+    #[test]
+    fn a_repeated_header_makes_no_new_client() {
+        let limit = RateLimit::new(RateLimitConfig::new("1/h".parse().unwrap(), 1)).unwrap();
+        let limit = limit.by_header(HeaderName::from_static("x-key"));
+        let passes = |lines: &[(&'static str, &str)]| limit.check(&request(lines)).is_none();
+        assert!(passes(&[("x-key", "good")]));
+        assert!(passes(&[("x-key", "good"), ("x-key", "other")]));
+        for index in 0..10 {
+            let junk = format!("junk{index}");
+            for lines in [
+                [("x-key", "good"), ("x-key", junk.as_str())],
+                [("x-key", junk.as_str()), ("x-key", "good")],
+                [("x-key", junk.as_str()), ("x-key", "")],
+                [("x-key", ""), ("x-key", junk.as_str())],
+            ] {
+                assert!(!passes(&lines), "{lines:?}");
+            }
+        }
+        assert!(!passes(&[]), "all of them are the address");
+        assert!(passes(&[("x-key", "new")]));
+    }
+
+    /// Whoever sends another key each time fills no memory.
+    #[test]
+    fn a_flood_of_keys_is_bounded() {
+        let config = RateLimitConfig {
+            max_clients: 128,
+            ..RateLimitConfig::new("1/h".parse().unwrap(), 1)
+        };
+        let limit = RateLimit::new(config).unwrap();
+        let limit = limit.by_header(HeaderName::from_static("x-key"));
+        for index in 0..10_000 {
+            let key = format!("{index}-{}", "k".repeat(100));
+            assert!(limit.check(&request(&[("x-key", &key)])).is_none());
+        }
+        let shards = limit.limiter.shards.iter();
+        let num_kept: usize = shards.map(|shard| shard.lock().unwrap().len()).sum();
+        assert!(num_kept <= 128, "{num_kept} are kept");
+        let num_evicted = limit.num_evicted().load(Ordering::Relaxed);
+        assert_eq!(num_evicted as usize, 10_000 - num_kept);
     }
 
     #[test]

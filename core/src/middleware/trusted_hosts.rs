@@ -71,14 +71,14 @@ impl FromStr for HostPattern {
 
 impl HostPattern {
     /// `name` has no port and no dot at its end.
-    fn matches(&self, name: &str, port: impl Fn() -> Option<u16>) -> bool {
+    fn matches(&self, name: &[u8], port: impl Fn() -> Option<u16>) -> bool {
         if self.port.is_some() && self.port != port() {
             return false;
         }
         match &self.name {
-            Name::Exact(known) => known.eq_ignore_ascii_case(name),
-            Name::Below(suffix) => is_below(name, suffix),
-            Name::V6(address) => parse_v6(name) == Some(*address),
+            Name::Exact(known) => known.as_bytes().eq_ignore_ascii_case(name),
+            Name::Below(suffix) => is_below(name, suffix.as_bytes()),
+            Name::V6(address) => in_brackets(name).and_then(parse) == Some(*address),
             Name::Loopback => is_loopback(name),
         }
     }
@@ -130,7 +130,7 @@ impl TrustedHosts {
     pub(crate) fn check(&self, request: &Request) -> Option<Response> {
         let is_https = request.arrival().is_secure();
         let is_trusted = request
-            .host()
+            .host_bytes()
             .is_some_and(|host| self.contains(host, is_https));
         if is_trusted {
             return None;
@@ -143,12 +143,12 @@ impl TrustedHosts {
     }
 
     /// Whether `host`, a valid `Host` value, is listed.
-    fn contains(&self, host: &str, is_https: bool) -> bool {
-        let (name, port) = split(host);
-        let name = name.strip_suffix('.').unwrap_or(name);
+    fn contains(&self, host: &[u8], is_https: bool) -> bool {
+        let (name, port) = split_bytes(host);
+        let name = name.strip_suffix(b".").unwrap_or(name);
         let port = || match port {
-            "" => Some(if is_https { 443 } else { 80 }),
-            digits => digits.parse().ok(),
+            b"" => Some(if is_https { 443 } else { 80 }),
+            digits => parse(digits),
         };
         !name.is_empty()
             && self
@@ -160,36 +160,41 @@ impl TrustedHosts {
 
 /// Name and port digits of a valid host; the digits may be missing.
 pub(super) fn split(host: &str) -> (&str, &str) {
-    let bytes = host.as_bytes();
-    let end = match bytes.first() {
-        Some(b'[') => memchr(b']', bytes).map_or(bytes.len(), |bracket| bracket + 1),
-        _ => memchr(b':', bytes).unwrap_or(bytes.len()),
+    let (name, port) = split_bytes(host.as_bytes());
+    // Both are cut at ASCII characters.
+    (&host[..name.len()], &host[host.len() - port.len()..])
+}
+
+fn split_bytes(host: &[u8]) -> (&[u8], &[u8]) {
+    let end = match host.first() {
+        Some(b'[') => memchr(b']', host).map_or(host.len(), |bracket| bracket + 1),
+        _ => memchr(b':', host).unwrap_or(host.len()),
     };
     let (name, port) = host.split_at(end);
-    (name, port.strip_prefix(':').unwrap_or(port))
+    (name, port.strip_prefix(b":").unwrap_or(port))
 }
 
 /// Whether `name` ends with `suffix` and has something before it.
-fn is_below(name: &str, suffix: &str) -> bool {
-    let (name, suffix) = (name.as_bytes(), suffix.as_bytes());
+fn is_below(name: &[u8], suffix: &[u8]) -> bool {
     name.len() > suffix.len() && name[name.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
 }
 
-fn parse_v6(name: &str) -> Option<Ipv6Addr> {
-    name.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+/// What stands between the brackets of an IPv6 address.
+fn in_brackets(name: &[u8]) -> Option<&[u8]> {
+    name.strip_prefix(b"[")?.strip_suffix(b"]")
 }
 
-fn is_loopback(name: &str) -> bool {
-    if name == "127.0.0.1" || name.eq_ignore_ascii_case("localhost") {
+fn parse<T: FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn is_loopback(name: &[u8]) -> bool {
+    if name == b"127.0.0.1" || name.eq_ignore_ascii_case(b"localhost") {
         return true;
     }
-    let bare = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
-    bare.parse::<IpAddr>()
-        .is_ok_and(|address| address.to_canonical().is_loopback())
-        || is_below(name, ".localhost")
+    let address: Option<IpAddr> = parse(in_brackets(name).unwrap_or(name));
+    address.is_some_and(|address| address.to_canonical().is_loopback())
+        || is_below(name, b".localhost")
 }
 
 #[cfg(test)]
@@ -200,7 +205,7 @@ mod tests {
     fn check(patterns: &[&str], host: &str, expected: bool) {
         let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
         let hosts = TrustedHosts::new(patterns).unwrap();
-        assert_eq!(hosts.contains(host, false), expected, "{host}");
+        assert_eq!(hosts.contains(host.as_bytes(), false), expected, "{host}");
     }
 
     #[test]
@@ -250,7 +255,7 @@ mod tests {
         check(&["a:80"], "a", true);
         check(&["*.a:80"], "b.a:81", false);
         let hosts = TrustedHosts::new(vec!["a:443".parse().unwrap()]).unwrap();
-        assert!(hosts.contains("a", true) && !hosts.contains("a", false));
+        assert!(hosts.contains(b"a", true) && !hosts.contains(b"a", false));
     }
 
     #[test]
@@ -277,7 +282,7 @@ mod tests {
             "[0:0::1]",
             "[::ffff:127.0.0.1]",
         ] {
-            assert!(hosts.contains(host, false), "{host}");
+            assert!(hosts.contains(host.as_bytes(), false), "{host}");
         }
         for host in [
             "evil.example",
@@ -292,10 +297,10 @@ mod tests {
             "",
             "xlocalhost",
         ] {
-            assert!(!hosts.contains(host, false), "{host}");
+            assert!(!hosts.contains(host.as_bytes(), false), "{host}");
         }
         let hosts = hosts.and("dev.example".parse().unwrap());
-        assert!(hosts.contains("dev.example:1", false));
+        assert!(hosts.contains(b"dev.example:1", false));
     }
 
     #[test]

@@ -476,8 +476,9 @@ fn validation_problem_schema() -> Value {
                 "type": "array",
                 "items": {
                     "type": "object",
-                    "required": ["instance_path", "schema_path", "message"],
+                    "required": ["in", "instance_path", "schema_path", "message"],
                     "properties": {
+                        "in": {"enum": ["query", "body"]},
                         "instance_path": {"type": "string", "description": "JSON pointer to the value"},
                         "schema_path": {"type": "string", "description": "JSON pointer to the rule"},
                         "message": {"type": "string"},

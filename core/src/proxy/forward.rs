@@ -92,7 +92,7 @@ pub(super) fn request_headers(
     }
     let address = match client.peer {
         Peer::Tcp(address) => Some(address.ip().to_canonical()),
-        Peer::Unix | Peer::Unknown => None,
+        Peer::Unix | Peer::Memory(_) | Peer::Unknown => None,
     };
     let scheme = if client.is_tls { "https" } else { "http" };
     if let Some(address) = address {

@@ -1,6 +1,7 @@
 //! From a lookup to an answer: the handler's, or the refusal's.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 
 use http::header::{ALLOW, LOCATION};
 use http::{HeaderValue, StatusCode};
@@ -18,24 +19,68 @@ impl Router {
     /// Sets `matched` before the handler runs, and only when a route matched.
     pub(crate) fn dispatch(
         &self,
-        mut request: Request,
+        request: Request,
         matched: &Cell<RouteId>,
         slot: &mut FutureSlot,
     ) -> Option<Response> {
-        match self.find(request.method(), request.path()) {
-            Lookup::Found { route, params } => {
-                matched.set(route.id);
-                request.set_params(params);
-                if let Some(bytes) = route.options.max_body_bytes {
-                    request.body_mut().set_limit(bytes);
+        self.dispatch_arrived(&mut Some(request), matched, slot)
+    }
+
+    /// [`Router::dispatch`] of a request that is taken where it lies: it is
+    /// large, and each move copies it.
+    pub(crate) fn dispatch_arrived(
+        &self,
+        arrived: &mut Option<Request>,
+        matched: &Cell<RouteId>,
+        slot: &mut FutureSlot,
+    ) -> Option<Response> {
+        let request = arrived.as_ref().expect("a request has arrived");
+        let lookup = self.find_bytes(request.method(), request.head().path_bytes());
+        let layer = self.layer.as_ref().filter(|layer| layer.covers(&lookup));
+        let Some(layer) = layer else {
+            return answer(lookup, arrived, matched, slot);
+        };
+        let finish = match layer.layer.begin(request) {
+            ControlFlow::Continue(finish) => finish,
+            ControlFlow::Break(response) => {
+                if let Lookup::Found { route, .. } = lookup {
+                    matched.set(route.id);
                 }
-                if let Some(limit) = request.body_mut().exceeded_limit() {
-                    return Some(BodyError::TooLarge { limit }.into_response());
-                }
-                route.handler.call(request, slot)
+                return Some(response);
             }
-            refused => Some(refusal(refused, request.query())),
+        };
+        match (answer(lookup, arrived, matched, slot), finish) {
+            (Some(response), Some(finish)) => Some(finish(response)),
+            (None, Some(finish)) => {
+                slot.finish_with(finish);
+                None
+            }
+            (answered, None) => answered,
         }
+    }
+}
+
+fn answer(
+    lookup: Lookup<'_>,
+    arrived: &mut Option<Request>,
+    matched: &Cell<RouteId>,
+    slot: &mut FutureSlot,
+) -> Option<Response> {
+    let request = arrived.as_mut().expect("a request has arrived");
+    match lookup {
+        Lookup::Found { route, params } => {
+            matched.set(route.id);
+            request.set_params(params);
+            if let Some(bytes) = route.options.max_body_bytes {
+                request.body_mut().set_limit(bytes);
+            }
+            if let Some(limit) = request.body_mut().exceeded_limit() {
+                return Some(BodyError::TooLarge { limit }.into_response());
+            }
+            let request = arrived.take().expect("it has been looked at");
+            route.handler.call(request, slot)
+        }
+        refused => Some(refusal(refused, request.query())),
     }
 }
 

@@ -17,6 +17,12 @@ impl Router {
     ///
     /// The parameters are positions in `path`, to be read with it.
     pub fn find(&self, method: &Method, path: &str) -> Lookup<'_> {
+        self.find_bytes(method, path.as_bytes())
+    }
+
+    /// [`Router::find`] of a path that nobody has looked at as text: what is
+    /// plain is ASCII, and that shows while its segments are cut.
+    pub(crate) fn find_bytes(&self, method: &Method, path: &[u8]) -> Lookup<'_> {
         let plain = Path::new(path);
         if plain.is_plain {
             let mut refusals = Vec::new();
@@ -30,11 +36,12 @@ impl Router {
 
     /// [`Router::find`] where percent-decoding is due.
     #[cold]
-    fn find_encoded(&self, method: &Method, path: &str) -> Lookup<'_> {
-        let Some(canonical) = percent::canonical_path(path) else {
+    fn find_encoded(&self, method: &Method, path: &[u8]) -> Lookup<'_> {
+        let text = std::str::from_utf8(path).ok();
+        let Some(canonical) = text.and_then(percent::canonical_path) else {
             return Lookup::BadPath;
         };
-        let path = Path::new(&canonical);
+        let path = Path::new(canonical.as_bytes());
         let mut refusals = Vec::new();
         let mut lookup = self
             .find_route(method, path, &mut refusals)
@@ -58,7 +65,7 @@ impl Router {
         path: Path<'_>,
         refusals: &mut Vec<&'r Ending>,
     ) -> Option<Lookup<'r>> {
-        if !path.text.starts_with('/') {
+        if path.text.first() != Some(&b'/') {
             return None;
         }
         let slot = self.slot(method).unwrap_or(ANY);
@@ -96,11 +103,12 @@ impl Router {
         mut refusals: Vec<&'r Ending>,
     ) -> Lookup<'r> {
         if self.trailing_slash != TrailingSlash::Strict
-            && let Some(sibling) = sibling(path.text)
+            && let Ok(text) = std::str::from_utf8(path.text)
+            && let Some(sibling) = sibling(text)
         {
             let is_ignored = self.trailing_slash == TrailingSlash::Ignore;
             let mut of_sibling = Vec::new();
-            match self.find_route(method, Path::new(&sibling), &mut of_sibling) {
+            match self.find_route(method, Path::new(sibling.as_bytes()), &mut of_sibling) {
                 Some(found) if is_ignored => return found,
                 Some(_) if is_safe_location(&sibling) => {
                     return Lookup::Redirect {

@@ -6,6 +6,7 @@
 //! (RFC 9110 §10.2.1). Why a trie of our own: `docs/adr/0003-own-route-trie.md`.
 
 mod dispatch;
+mod layer;
 mod lookup;
 mod path;
 mod pattern;
@@ -21,9 +22,11 @@ use http::{HeaderValue, Method};
 use crate::error::Error;
 use crate::handler::Handler;
 use crate::request::PathParams;
+use crate::router::layer::Layered;
 use crate::router::pattern::Pattern;
 use crate::router::trie::{ANY, NUM_STANDARD, Slot, Trie};
 
+pub use crate::router::layer::{Begun, Finish, Layer};
 pub use crate::router::route::{Route, RouteId, RouteInfo, RouteOptions};
 
 /// What to do with a path that differs from a route by one trailing slash.
@@ -120,6 +123,7 @@ pub struct Router {
     custom: Vec<Method>,
     /// Whether a HEAD request may have a route that is not GET's.
     has_head_routes: bool,
+    layer: Option<Layered>,
 }
 
 impl Router {
@@ -233,11 +237,25 @@ impl Router {
         self.route(Method::OPTIONS, pattern, handler)
     }
 
+    /// Puts a layer around the routes that there are, and around what is
+    /// answered where no route does; in place of one that was put before.
+    ///
+    /// Routes that are added later are outside of it, those of the server
+    /// among them.
+    #[must_use]
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layer = Some(Layered {
+            layer: Box::new(layer),
+            num_routes: self.routes.len() as u32,
+        });
+        self
+    }
+
     /// Adds the routes of `inner` below `prefix`, after the ones here.
     ///
     /// `prefix` is a pattern and may have parameters. The inner `/` becomes
     /// the prefix itself, without a slash unless the prefix ends with one.
-    /// The trailing slash policy of `inner` is dropped.
+    /// The trailing slash policy and the layer of `inner` are dropped.
     ///
     /// # Errors
     /// As [`Router::route`], with patterns as they read after nesting.
@@ -255,7 +273,7 @@ impl Router {
 
     /// Adds the routes of `other`, after the ones here.
     ///
-    /// The trailing slash policy of `other` is dropped.
+    /// The trailing slash policy and the layer of `other` are dropped.
     ///
     /// # Errors
     /// [`Error::RouteConflict`] as [`Router::route`].

@@ -11,7 +11,7 @@ use memchr::memchr;
 /// A path, cut into segments on demand.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path<'p> {
-    pub(super) text: &'p str,
+    pub(super) text: &'p [u8],
     /// Whether there is nothing to decode: ASCII without `%`.
     pub(super) is_plain: bool,
     /// Bit `i` is set when byte `i` is a slash or `i` is the path's length.
@@ -20,23 +20,22 @@ pub(super) struct Path<'p> {
 
 impl<'p> Path<'p> {
     #[inline]
-    pub(super) fn new(text: &'p str) -> Self {
-        let bytes = text.as_bytes();
+    pub(super) fn new(text: &'p [u8]) -> Self {
         let mut to_decode = 0;
         let mut ends = 0;
         let mut shift = 0;
-        for word in bytes.as_chunks().0 {
+        for word in text.as_chunks().0 {
             let word = u64::from_le_bytes(*word);
             to_decode |= bytes_to_decode(word);
             ends |= slashes(word).unbounded_shl(shift);
             shift += 8;
         }
         // The last word overlaps the one before.
-        let last_at = bytes.len().saturating_sub(8);
-        let last = word_at(bytes, last_at);
+        let last_at = text.len().saturating_sub(8);
+        let last = word_at(text, last_at);
         to_decode |= bytes_to_decode(last);
         ends |= slashes(last).unbounded_shl(last_at as u32);
-        ends |= 1_u64.unbounded_shl(bytes.len() as u32);
+        ends |= 1_u64.unbounded_shl(text.len() as u32);
         Self {
             text,
             is_plain: to_decode == 0,
@@ -72,9 +71,8 @@ impl<'p> Path<'p> {
     #[cold]
     #[inline(never)]
     fn far_segment_end(&self, start: usize) -> usize {
-        let bytes = self.text.as_bytes();
-        let from = start.max(64).min(bytes.len());
-        memchr(b'/', &bytes[from..]).map_or(bytes.len(), |index| from + index)
+        let from = start.max(64).min(self.text.len());
+        memchr(b'/', &self.text[from..]).map_or(self.text.len(), |index| from + index)
     }
 }
 
@@ -216,7 +214,7 @@ mod tests {
     proptest! {
         #[test]
         fn segments_end_where_split_says(text in "/([a%é]{0,9}/?){0,12}") {
-            let path = Path::new(&text);
+            let path = Path::new(text.as_bytes());
             prop_assert_eq!(path.is_plain, text.is_ascii() && !text.contains('%'));
             let mut slash = 0;
             let mut num_segments = 0;

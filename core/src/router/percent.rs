@@ -114,7 +114,49 @@ mod tests {
         assert_eq!(canonical_literal("100%"), None);
     }
 
+    /// What a path says, read byte by byte by the words of RFC 3986 §2.1.
+    fn said(path: &str) -> Option<String> {
+        let mut said = Vec::new();
+        let mut rest = path.as_bytes();
+        while let [first, after @ ..] = rest {
+            rest = after;
+            if *first != b'%' {
+                said.push(*first);
+                continue;
+            }
+            let digits = rest
+                .get(..2)
+                .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            let digits = std::str::from_utf8(digits).ok()?;
+            said.push(
+                u8::from_str_radix(digits, 16)
+                    .ok()
+                    .filter(|byte| *byte != 0)?,
+            );
+            rest = &rest[2..];
+        }
+        String::from_utf8(said).ok()
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2048))]
+
+        /// What is routed means what was sent, and all of that is routed.
+        #[test]
+        fn a_path_is_decoded_as_the_rfc_says(
+            path in "(/([a-c09._~é€!$&:@+-]|%[0-9A-Fa-f]{2}|%[46][0-9a-f]|%C3%A9|%e2%82%ac|%[0-9x+]{0,2}){0,4}){1,4}",
+        ) {
+            let canonical = canonical_path(&path);
+            let decoded = canonical.as_deref().and_then(decode).map(String::from);
+            prop_assert_eq!(&decoded, &said(&path));
+            if let (Some(decoded), Some(canonical)) = (decoded, canonical) {
+                let by_library = percent_decode_str(&path).decode_utf8().unwrap();
+                prop_assert_eq!(&decoded, &*by_library);
+                prop_assert_eq!(canonical.matches('/').count(), path.matches('/').count());
+                prop_assert!(canonical.is_ascii());
+            }
+        }
+
         #[test]
         fn canonical_is_a_fixed_point_and_means_the_same(path in "(/[a-cé%2-6AFaf]{0,8}){1,4}") {
             if let Some(once) = canonical_path(&path) {

@@ -46,9 +46,8 @@ impl Stems {
             return None;
         }
         let end = path.segments_end(self.num_segments)?;
-        let bytes = path.text.as_bytes();
-        let stem = self.by_key.get(&Key::new(bytes, 0, end))?;
-        if end > Key::MAX_EXACT_LEN && *stem.text != bytes[..end] {
+        let stem = self.by_key.get(&Key::new(path.text, 0, end))?;
+        if end > Key::MAX_EXACT_LEN && *stem.text != path.text[..end] {
             return None;
         }
         Some((stem.node, end))

@@ -87,7 +87,7 @@ impl Trie {
             if at < path.text.len() {
                 if node.has_literals {
                     let end = path.segment_end(at);
-                    let literal = self.literal(id, path.text.as_bytes(), at, end);
+                    let literal = self.literal(id, path.text, at, end);
                     if literal != ROOT {
                         (id, at) = (literal, end);
                         continue;

@@ -33,6 +33,7 @@ use super::stream::{H2Stream, Landing, Transport};
 use super::tracked_body::{StreamTracker, TrackedBody};
 use crate::limits::{MAX_DRAIN_BYTES, Reject};
 use crate::metrics;
+use crate::pace::Pace;
 use crate::problem::Problem;
 use crate::request::Peer;
 use crate::upgrade::Upgraded;
@@ -86,17 +87,29 @@ pub(super) struct Connection {
     pub(super) used: Cell<bool>,
     pub(super) waiting: Cell<Waiting>,
     waiting_since: Cell<Instant>,
+    /// Of the body that is being received, on HTTP/1.1.
+    pace: Cell<Pace>,
     /// When a response short enough to be gone at once was ready.
     pub(super) answered_at: Cell<Option<Instant>>,
-    pub(super) write_blocked_since: Cell<Option<Instant>>,
+    write_blocked_since: Cell<Option<Instant>>,
+    /// Of what the peer takes.
+    write_pace: Cell<Pace>,
+    /// Bytes that the transport has been given.
+    num_written: Cell<u64>,
+    /// How many of them the peer had taken when that was last looked at, since
+    /// it is waited for; what is around them in records or in the kernel may
+    /// make it less than none.
+    num_taken: Cell<Option<i64>>,
     /// HTTP/2 streams whose response is not complete.
     pub(super) open_streams: Cell<u32>,
     /// HTTP/2 streams with data that the peer does not take.
     pub(super) blocked_streams: Cell<u32>,
     /// When the peer last took data or asked for some, on HTTP/2.
-    pub(super) h2_progress: Cell<Instant>,
+    h2_progress: Cell<Instant>,
     /// Whether GOAWAY has been sent, on HTTP/2.
     h2_closing: Cell<bool>,
+    /// The limit that GOAWAY has named.
+    pub(super) h2_fault: Cell<Option<Reject>>,
     /// HTTP/2 streams that have been taken over, and their tasks by number.
     pub(super) num_tunnels: Cell<u64>,
     pub(super) tunnel_wakers: RefCell<BTreeMap<u64, Waker>>,
@@ -105,6 +118,8 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(lane: Rc<Lane>, peer: Peer, is_tls: bool, accepted: Instant) -> Rc<Self> {
+        let pace = Pace::of_body(&lane.app.limits);
+        let write_pace = Pace::of_writes(&lane.app.limits);
         Rc::new(Self {
             lane,
             peer,
@@ -114,12 +129,17 @@ impl Connection {
             used: Cell::new(false),
             waiting: Cell::new(Waiting::Request),
             waiting_since: Cell::new(accepted),
+            pace: Cell::new(pace),
             answered_at: Cell::new(None),
             write_blocked_since: Cell::new(None),
+            write_pace: Cell::new(write_pace),
+            num_written: Cell::new(0),
+            num_taken: Cell::new(None),
             open_streams: Cell::new(0),
             blocked_streams: Cell::new(0),
             h2_progress: Cell::new(accepted),
             h2_closing: Cell::new(false),
+            h2_fault: Cell::new(None),
             num_tunnels: Cell::new(0),
             tunnel_wakers: RefCell::new(BTreeMap::new()),
             waker: RefCell::new(None),
@@ -131,6 +151,22 @@ impl Connection {
         self.waiting_since.set(now);
     }
 
+    /// Begins to receive a body.
+    pub(super) fn begin_body(&self) {
+        self.pace.set(Pace::of_body(&self.lane.app.limits));
+    }
+
+    /// Ends a wait for a body, if there was one: so many bytes have come.
+    pub(super) fn note_body(&self, num_bytes: usize) {
+        let mut pace = self.pace.get();
+        let waited = match self.waiting.replace(Waiting::Nothing) {
+            Waiting::Body => self.waiting_since.get().elapsed(),
+            _ => Duration::ZERO,
+        };
+        pace.note(waited, num_bytes as u64);
+        self.pace.set(pace);
+    }
+
     /// Starts the wait for the first request, after a handshake.
     pub(super) fn open(&self) {
         let now = Instant::now();
@@ -138,14 +174,31 @@ impl Connection {
         self.wait_for(Waiting::Request, now);
     }
 
+    /// Notes what a write came to, and since when the peer takes no bytes.
+    pub(super) fn note_write<S: Transport>(&self, result: &Poll<io::Result<usize>>, transport: &S) {
+        if let Poll::Ready(Ok(length)) = result {
+            let num_written = self.num_written.get() + *length as u64;
+            self.num_written.set(num_written);
+        }
+        self.note_flush(result, transport);
+    }
+
     /// Notes since when the peer takes no bytes.
-    pub(super) fn note_write<T>(&self, result: &Poll<io::Result<T>>) {
+    pub(super) fn note_flush<T, S: Transport>(&self, result: &Poll<io::Result<T>>, transport: &S) {
         let blocked = &self.write_blocked_since;
         match result {
-            Poll::Pending if blocked.get().is_none() => blocked.set(Some(Instant::now())),
+            Poll::Pending if blocked.get().is_none() => {
+                blocked.set(Some(Instant::now()));
+                self.num_taken.set(Some(self.taken(transport)));
+            }
             Poll::Ready(Ok(_)) => {
                 if blocked.get().is_some() {
+                    // There is room again, of which a kernel tells only when
+                    // it is a good part of its buffer.
                     blocked.set(None);
+                    self.num_taken.set(None);
+                    let pace = Pace::of_writes(&self.lane.app.limits);
+                    self.write_pace.set(pace);
                 }
                 // The peer that has closed its sending side still reads.
                 if self.waiting.get() == Waiting::Departure {
@@ -154,6 +207,82 @@ impl Connection {
             }
             _ => {}
         }
+    }
+
+    /// Notes that a peer of HTTP/2 has taken or asked for something.
+    pub(super) fn note_h2_progress(&self) {
+        self.h2_progress.set(Instant::now());
+        if self.write_blocked_since.get().is_none() {
+            self.num_taken.set(None);
+        }
+    }
+
+    /// Notes a write on HTTP/2 that can have held data.
+    pub(super) fn note_h2_data(&self, length: usize) {
+        if self.blocked_streams.get() > 0 {
+            self.note_taken(
+                self.h2_progress.get().elapsed(),
+                (length as u64).cast_signed(),
+            );
+        }
+        self.note_h2_progress();
+    }
+
+    fn note_taken(&self, waited: Duration, num_bytes: i64) {
+        let mut pace = self.write_pace.get();
+        pace.note(waited, u64::try_from(num_bytes).unwrap_or(0));
+        self.write_pace.set(pace);
+    }
+
+    /// Bytes that the peer has taken, as far as that can be told.
+    fn taken<S: Transport>(&self, transport: &S) -> i64 {
+        let unsent = transport.num_unsent().unwrap_or(0);
+        self.num_written.get().cast_signed() - unsent.cast_signed()
+    }
+
+    /// Since when the peer is waited for to take something.
+    fn taking_since(&self) -> Option<Instant> {
+        let flow = (self.blocked_streams.get() > 0).then(|| self.h2_progress.get());
+        let socket = self.write_blocked_since.get();
+        flow.into_iter().chain(socket).min()
+    }
+
+    /// Whether the transport takes no bytes.
+    pub(super) const fn is_write_blocked(&self) -> bool {
+        self.write_blocked_since.get().is_some()
+    }
+
+    /// Looks, once the peer has been waited for as long as it may be, whether it
+    /// takes what the kernel holds for it, and waits on if it does.
+    ///
+    /// A socket is writable only when a good part of its buffer is free, which a
+    /// slow reader needs minutes for.
+    pub(super) fn look<S: Transport>(&self, transport: &S) {
+        let Some(since) = self.taking_since() else {
+            return;
+        };
+        let now = Instant::now();
+        let left = self.write_pace.get().left();
+        if now < since + left {
+            return;
+        }
+        let Some(num_unsent) = transport.num_unsent() else {
+            return;
+        };
+        let taken = self.num_written.get().cast_signed() - num_unsent.cast_signed();
+        let since = match self.num_taken.replace(Some(taken)) {
+            Some(before) if taken > before => {
+                self.note_taken(now - since, taken - before);
+                now
+            }
+            // It waits for the peer's window alone, so there was no look yet.
+            None if num_unsent > 0 => now.checked_sub(left * 3 / 4).unwrap_or(now),
+            _ => return,
+        };
+        if self.write_blocked_since.get().is_some() {
+            self.write_blocked_since.set(Some(since));
+        }
+        self.h2_progress.set(since);
     }
 
     /// Makes the connection notice that the server drains.
@@ -209,7 +338,15 @@ impl Connection {
             }
             Waiting::Request => Some((since + limits.idle_timeout, Reject::IdleTimeout)),
             Waiting::HeadRest => Some((since + limits.header_timeout, Reject::HeaderTimeout)),
-            Waiting::Body => Some((since + limits.body_stall_timeout, Reject::BodyStall)),
+            Waiting::Body => {
+                let pace = self.pace.get();
+                let missed = if pace.is_slow() {
+                    Reject::BodyRate
+                } else {
+                    Reject::BodyStall
+                };
+                Some((since + pace.left(), missed))
+            }
             // Where there is something to write, that tells.
             Waiting::Departure if self.write_blocked_since.get().is_some() => None,
             Waiting::Departure => Some((since + HALF_CLOSED_PATIENCE, Reject::IdleTimeout)),
@@ -220,12 +357,14 @@ impl Connection {
                 earliest = Some((deadline, missed));
             }
         };
-        if let Some(since) = self.write_blocked_since.get() {
-            apply(since + limits.write_stall_timeout, Reject::WriteStall);
-        }
-        if self.blocked_streams.get() > 0 {
-            let since = self.h2_progress.get();
-            apply(since + limits.write_stall_timeout, Reject::WriteStall);
+        if let Some(since) = self.taking_since() {
+            let pace = self.write_pace.get();
+            let missed = if pace.is_slow() {
+                Reject::WriteRate
+            } else {
+                Reject::WriteStall
+            };
+            apply(since + pace.left(), missed);
         }
         if let Some(drain) = self.lane.draining_since.get()
             && self.waiting.get() == Waiting::Request
@@ -350,7 +489,7 @@ pub(super) async fn serve<S: Transport>(
         }
         // A peer that takes nothing would not take a farewell either.
         if let Some(transport) = landing.take()
-            && end != Err(Reject::WriteStall)
+            && !matches!(end, Err(Reject::WriteStall | Reject::WriteRate))
         {
             farewell(transport, None, end.is_err()).await;
         }
@@ -384,6 +523,7 @@ async fn sniff<S: Transport>(
                     if sniffed.is_empty() {
                         connection.wait_for(Waiting::HeadRest, Instant::now());
                     }
+                    connection.lane.metrics().received(buffer.filled().len());
                     sniffed.extend_from_slice(buffer.filled());
                 }
                 Poll::Ready(_) => return Poll::Ready(Err(None)),
@@ -413,11 +553,12 @@ async fn serve_h1<S: Transport>(
             if let Poll::Ready(end) = server.poll(cx) {
                 return Poll::Ready(end);
             }
+            connection.look(server.transport());
             match deadline.poll(cx) {
                 None => return Poll::Pending,
-                Some(Reject::BodyStall) => {
+                Some(missed @ (Reject::BodyStall | Reject::BodyRate)) => {
                     // Whoever reads the body now gets its end, and answers.
-                    connection.count(Reject::BodyStall);
+                    connection.count(missed);
                     connection.waiting.set(Waiting::Nothing);
                     server.fail_body();
                 }
@@ -440,8 +581,8 @@ async fn serve_h1<S: Transport>(
         }
         End::Gone => {}
         End::Broken => transport.discard_unsent(),
-        End::Missed(Reject::WriteStall) => {
-            connection.count(Reject::WriteStall);
+        End::Missed(missed @ (Reject::WriteStall | Reject::WriteRate)) => {
+            connection.count(missed);
             transport.discard_unsent();
         }
         End::Missed(missed) => {
@@ -515,7 +656,8 @@ async fn serve_h2<S: Transport>(
     poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = server.as_mut().poll(cx) {
-                return Poll::Ready(result.map_err(|_| Reject::H2Protocol));
+                let fault = connection.h2_fault.get();
+                return Poll::Ready(result.map_err(|_| fault.unwrap_or(Reject::H2Protocol)));
             }
             let is_draining = connection.lane.draining_since.get().is_some();
             match deadline.poll(cx) {
@@ -523,7 +665,7 @@ async fn serve_h2<S: Transport>(
                 Some(_) if connection.h2_closing.get() && connection.open_streams.get() == 0 => {
                     return Poll::Ready(Ok(()));
                 }
-                Some(missed @ (Reject::WriteStall | Reject::HeaderTimeout)) => {
+                Some(missed @ (Reject::WriteStall | Reject::WriteRate | Reject::HeaderTimeout)) => {
                     return Poll::Ready(Err(missed));
                 }
                 Some(_) if !connection.used.get() => return Poll::Ready(Ok(())),
@@ -533,7 +675,7 @@ async fn serve_h2<S: Transport>(
             }
             // GOAWAY; open streams are finished, then the connection ends.
             connection.h2_closing.set(true);
-            connection.h2_progress.set(Instant::now());
+            connection.note_h2_progress();
             server.as_mut().graceful_shutdown();
         }
     })

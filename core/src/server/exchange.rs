@@ -34,6 +34,7 @@ use crate::handler::FutureSlot;
 use crate::head::Head;
 use crate::limits::{Limits, Reject};
 use crate::middleware::{Arrival, Cors, Decoration, Entry, Next, TraceContext};
+use crate::pace::Pace;
 use crate::problem::Problem;
 use crate::request::Request;
 use crate::response::{IntoResponse as _, Response};
@@ -56,39 +57,47 @@ pub(super) fn begin_h2(
     let (parts, incoming) = request.into_parts();
     let verdict = check_h2_head(&parts, limits);
     let head = Head::from(parts);
+    let now = Instant::now();
     if let Err((reject, problem)) = verdict {
         connection.used.set(true);
         connection.lane.metrics().rejected(reject);
-        let mut record = Record::start(connection, &head);
+        let mut record = Record::start(connection, &head, now);
         return Exchange::ready(&mut record, problem.into_response());
     }
-    let body = Body::http2(incoming, limits.max_body_bytes, limits.body_stall_timeout);
-    start(connection, head, body, tunnel)
+    let body = Body::http2(incoming, limits.max_body_bytes, Pace::of_body(limits));
+    let request = Request::from_head(head, body, connection.peer, now);
+    start(connection, &mut Some(request), tunnel)
 }
 
 /// Begins to answer one request of HTTP/1.1.
-pub(super) fn begin(connection: &Rc<Connection>, head: Head, body: Body) -> Exchange {
-    start(connection, head, body, None)
+///
+/// Whoever answers takes it out of `arrived`; where it stays nobody wants it.
+pub(super) fn begin(connection: &Rc<Connection>, arrived: &mut Option<Request>) -> Exchange {
+    start(connection, arrived, None)
 }
 
 /// Begins to answer one request of `connection`.
 ///
 /// Everything up to the first wait happens here, so that an answer that is
 /// ready at once is never moved through a larger future.
-fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tunnel>) -> Exchange {
+fn start(
+    connection: &Rc<Connection>,
+    arrived: &mut Option<Request>,
+    tunnel: Option<Tunnel>,
+) -> Exchange {
     connection.used.set(true);
     let app = &*connection.lane.app;
-    let mut record = Record::start(connection, &head);
+    let request = arrived.as_mut().expect("a request has arrived");
+    let mut record = Record::start(connection, request.head(), request.received_at());
     record.tunnel = tunnel;
-    if head.method() == Method::OPTIONS
-        && let Some(response) = answer_options(&connection.lane, &head)
+    if *request.method() == Method::OPTIONS
+        && let Some(response) = answer_options(&connection.lane, request.head())
     {
         return Exchange::ready(&mut record, response);
     }
     let id = record.decoration.request_id.clone();
-    let mut request = Request::from_head(head, body, connection.peer, id, record.started)
-        .with_arrival(record.arrival.clone());
-    if let Some(mut response) = app.builtins.admit(&mut request) {
+    request.complete(id, record.arrival.clone());
+    if let Some(mut response) = app.builtins.admit(request) {
         if let Some(reason) = response.extensions_mut().remove::<Reject>() {
             connection.lane.metrics().rejected(reason);
         }
@@ -97,7 +106,8 @@ fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tun
     let work = if app.middleware.is_empty() {
         let mut slot = SlotGuard::take(connection);
         let called = catch_unwind(AssertUnwindSafe(|| {
-            app.router.dispatch(request, &record.route, slot.get())
+            let slot = slot.get();
+            app.router.dispatch_arrived(arrived, &record.route, slot)
         }));
         match called {
             Ok(Some(response)) => return Exchange::ready(&mut record, response),
@@ -109,6 +119,7 @@ fn start(connection: &Rc<Connection>, head: Head, body: Body, tunnel: Option<Tun
         }
     } else {
         let matched = Rc::new(Cell::new(RouteId::UNMATCHED));
+        let request = arrived.take().expect("it has been admitted");
         let chain = run_middleware(connection, request, Rc::clone(&matched));
         Work::Middleware(chain, matched)
     };
@@ -393,7 +404,7 @@ impl LogFields {
 }
 
 impl Record {
-    fn start(connection: &Rc<Connection>, head: &Head) -> Self {
+    fn start(connection: &Rc<Connection>, head: &Head, started: Instant) -> Self {
         let lane = &connection.lane;
         lane.metrics().request_started();
         let builtins = &lane.app.builtins;
@@ -404,7 +415,7 @@ impl Record {
         let arrival = Arrival::of(builtins, head, connection.peer, connection.is_tls);
         Self {
             connection: Rc::clone(connection),
-            started: Instant::now(),
+            started,
             method: head.method().clone(),
             route: Cell::new(RouteId::UNMATCHED),
             decoration: Decoration {
@@ -432,16 +443,16 @@ impl Record {
         if let (Some(compression), Some(accepted)) = (&builtins.compression, self.accepted) {
             response = compression.apply(accepted, response);
         }
-        let mut response = self.settle(response);
+        self.settle(&mut response);
         if let Some(tunnel) = self.tunnel.take() {
             response = hand_over(&self.connection, tunnel, response);
         }
         let lane = &*self.connection.lane;
         let status = response.status();
-        if status == StatusCode::PAYLOAD_TOO_LARGE {
-            let reject = response.extensions().get::<Reject>();
-            lane.metrics()
-                .rejected(reject.copied().unwrap_or(Reject::BodyBytes));
+        let reject = response.extensions().get::<Reject>().copied();
+        let is_too_large = status == StatusCode::PAYLOAD_TOO_LARGE;
+        if let Some(reject) = reject.or(is_too_large.then_some(Reject::BodyBytes)) {
+            lane.metrics().rejected(reject);
         }
         if response.body().is_file() && self.method != Method::HEAD {
             lane.metrics().file_response();
@@ -491,17 +502,17 @@ impl Record {
     }
 
     /// Makes the framing of `response` right, whatever the handler set.
-    fn settle(&self, mut response: Response) -> Response {
+    fn settle(&self, response: &mut Response) {
         let is_h2 = self.connection.is_h2.get();
         if OnUpgrade::is_in(response.extensions()) {
-            return response;
+            return;
         }
         let status = response.status();
         if status.is_informational() {
-            response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
+            *response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
         }
         if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
-            response = response.with_body(Body::empty());
+            *response.body_mut() = Body::empty();
             response.remove_framing();
         } else if let Some(length) = response.body().size_hint().exact() {
             // The length of a body that is known is written from it; a different
@@ -509,14 +520,12 @@ impl Record {
             response.remove_framing();
             if is_h2 && self.method == Method::HEAD {
                 // On HTTP/2 hyper sends the body of an answer to HEAD too.
-                response = response
-                    .with_body(Body::empty())
-                    .with_header(CONTENT_LENGTH, length.into());
+                *response.body_mut() = Body::empty();
+                response.headers_mut().insert(CONTENT_LENGTH, length.into());
             }
         } else if is_h2 && self.method == Method::HEAD {
-            response = response.with_body(Body::empty());
+            *response.body_mut() = Body::empty();
         }
-        response
     }
 }
 

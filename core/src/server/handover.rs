@@ -21,7 +21,7 @@ use super::connection::Connection;
 use super::tracked_body::StreamTracker;
 use crate::problem::Problem;
 use crate::response::{IntoResponse as _, Response};
-use crate::upgrade::{Host, OnUpgrade, Upgraded};
+use crate::upgrade::{Backlog, Duplex, Host, OnUpgrade, Upgraded};
 use crate::websocket::ExtendedConnect;
 
 /// The stream of an extended CONNECT, once its response has been sent.
@@ -66,7 +66,11 @@ pub(super) fn hand_over(
             tokio::task::spawn_local(async move {
                 let _tracker = tracker;
                 if let Ok(stream) = tunnel.0.await {
-                    let upgraded = Upgraded::new(TunnelStream(stream), Bytes::new(), Rc::new(host));
+                    let io = TunnelStream {
+                        stream,
+                        connection: Rc::clone(&host.connection),
+                    };
+                    let upgraded = Upgraded::new(io, Bytes::new(), Rc::new(host));
                     if let Some(work) = on_upgrade.begin(upgraded) {
                         work.await;
                     }
@@ -129,7 +133,21 @@ impl Drop for TunnelHost {
 }
 
 /// hyper's stream with the runtime's traits.
-struct TunnelStream(hyper::upgrade::Upgraded);
+struct TunnelStream {
+    stream: hyper::upgrade::Upgraded,
+    connection: Rc<Connection>,
+}
+
+impl Duplex for TunnelStream {
+    fn backlog(&self) -> Backlog {
+        // Else the window of the stream is what holds it up.
+        if self.connection.is_write_blocked() {
+            Backlog::Watched
+        } else {
+            Backlog::Unknown
+        }
+    }
+}
 
 impl AsyncRead for TunnelStream {
     fn poll_read(
@@ -139,7 +157,7 @@ impl AsyncRead for TunnelStream {
     ) -> Poll<io::Result<()>> {
         let room = buffer.initialize_unfilled();
         let mut target = HyperBuf::new(room);
-        ready!(Pin::new(&mut self.0).poll_read(cx, target.unfilled()))?;
+        ready!(Pin::new(&mut self.stream).poll_read(cx, target.unfilled()))?;
         let length = target.filled().len();
         buffer.advance(length);
         Poll::Ready(Ok(()))
@@ -152,15 +170,15 @@ impl AsyncWrite for TunnelStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -168,10 +186,10 @@ impl AsyncWrite for TunnelStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
+        self.stream.is_write_vectored()
     }
 }

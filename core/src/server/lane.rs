@@ -26,10 +26,13 @@ use tokio::time::{sleep, timeout, timeout_at};
 use super::connection::{Connection, Protocol, close_with, discard, serve};
 use super::date::Date;
 use super::listener::{self, LaneListener, LaneSocket};
+use super::memory::MemoryStream;
 use super::running::Phase;
+use super::scope::{self, Scope};
 use super::stream::Transport;
 use super::tls::{TlsBuffers, TlsStream};
 use super::{Observer, ServerEvent};
+use crate::collected::BodyMemory;
 use crate::handler::FutureSlot;
 use crate::limits::{Limits, Reject};
 use crate::metrics::{LaneMetrics, Metrics};
@@ -65,6 +68,7 @@ pub(super) struct App {
     pub(super) metrics: Arc<Metrics>,
     pub(super) tls: Option<Arc<ServerConfig>>,
     pub(super) num_connections: AtomicUsize,
+    pub(super) body_memory: Arc<BodyMemory>,
     pub(super) patterns: Vec<String>,
     pub(super) observer: Option<Observer>,
 }
@@ -229,7 +233,7 @@ impl Lane {
     }
 
     /// Starts serving an accepted socket, or refuses it.
-    fn admit(self: &Rc<Self>, accepted: Accepted) {
+    pub(super) fn admit(self: &Rc<Self>, accepted: Accepted) {
         let open = OpenGuard::new(self);
         let taken = self.app.num_connections.fetch_add(1, Ordering::Relaxed);
         if taken >= self.app.limits.max_connections {
@@ -267,6 +271,15 @@ impl Lane {
                     serve(stream, connection, Protocol::Sniffed).await;
                 });
             }
+            Accepted::Memory(stream, peer, is_tls, scope) => {
+                let connection = Connection::new(lane, peer, is_tls, now);
+                let slot = Slot::new(&connection, open);
+                let serving = scope::within(scope, async move {
+                    let _slot = slot;
+                    serve(stream, connection, Protocol::Sniffed).await;
+                });
+                tokio::task::spawn_local(serving);
+            }
         }
     }
 
@@ -278,6 +291,7 @@ impl Lane {
         match accepted {
             Accepted::Tcp(stream, _) => self.spawn_refusal(stream, open),
             Accepted::Unix(stream) => self.spawn_refusal(stream, open),
+            Accepted::Memory(stream, ..) => self.spawn_refusal(stream, open),
         }
     }
 
@@ -433,9 +447,12 @@ enum Socket {
 
 /// A connection that has been accepted.
 #[derive(Debug)]
-enum Accepted {
+pub(super) enum Accepted {
     Tcp(TcpStream, Peer),
     Unix(UnixStream),
+    /// From a client in this process; whether it counts as secure, and the
+    /// scope of its server, which may share the thread with others.
+    Memory(MemoryStream, Peer, bool, Rc<Scope>),
 }
 
 impl Listener {

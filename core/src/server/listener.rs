@@ -36,6 +36,9 @@ pub enum Listen {
     },
     /// A listening socket that was inherited under this descriptor.
     Fd(i32),
+    /// A listening socket under this descriptor that nobody else has: what
+    /// waits in its backlog at the end is answered before it is closed.
+    OwnFd(i32),
     /// Every socket passed by `LISTEN_FDS`, if `LISTEN_PID` is this process.
     Inherited,
 }
@@ -175,6 +178,13 @@ pub(super) fn bind(
             bind_unix(path, *mode, num_lanes, backlog).map(|bound| vec![bound])
         }
         Listen::Fd(fd) => inherit(*fd, num_lanes, tls).map(|bound| vec![bound]),
+        Listen::OwnFd(fd) => {
+            let mut bound = inherit(*fd, num_lanes, tls)?;
+            for lane in &mut bound.lanes {
+                lane.is_inherited = false;
+            }
+            Ok(vec![bound])
+        }
         Listen::Inherited => (FIRST_INHERITED_FD..FIRST_INHERITED_FD + num_inherited())
             .map(|fd| inherit(fd, num_lanes, tls))
             .collect(),

@@ -11,12 +11,14 @@ mod executor;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod h2_frames;
+mod h2_replies;
 mod handover;
 mod http1;
 mod lane;
 mod listener;
+mod memory;
 mod running;
-mod scope;
+pub(crate) mod scope;
 mod stream;
 mod tls;
 mod tracked_body;
@@ -30,10 +32,11 @@ use http::StatusCode;
 use http::header::HeaderValue;
 use rustls::ServerConfig;
 
-pub use self::embedded::{EmbeddedLane, ParkHooks};
+pub use self::embedded::{EmbeddedLane, LaneSeat, ParkHooks};
 use self::lane::App;
 pub use self::listener::{BoundAddress, Listen, SharedListener, num_inherited};
 use self::listener::{LaneListener, bind};
+pub use self::memory::MemoryClient;
 pub use self::running::{Bound, DrainReport, Running, StopSignals};
 pub use self::scope::Drain;
 pub(crate) use self::scope::{count_on_lane, count_rejected, with_compression, with_limits};
@@ -69,6 +72,8 @@ pub enum MetricsMount {
     Path(String),
     /// On `/metrics` of an address of its own, with the health routes.
     Address(SocketAddr),
+    /// The same on a listening TCP socket that another process has bound.
+    Inherited(i32),
 }
 
 /// What a server wants its operator to know.
@@ -288,6 +293,7 @@ impl Server {
     /// Shows a counter of the application's own among the metrics.
     ///
     /// `name` ends in `_total`, and `help` says what is counted; both are shown as they are.
+    /// Of counters of one name, such as each lane's own, the sum is shown.
     #[must_use]
     pub fn counter(
         mut self,
@@ -342,30 +348,38 @@ impl Server {
     /// # Errors
     /// When an address cannot be bound, TLS files do not work, a limit is too
     /// high for the parsers, or a configured path is already a route.
-    pub fn bind(self) -> Result<Bound, Error> {
+    pub fn bind(mut self) -> Result<Bound, Error> {
+        if self.listen.is_empty() {
+            self.listen.push(Listen::Tcp(([127, 0, 0, 1], 8000).into()));
+        }
+        self.unbound()
+    }
+
+    /// As [`Self::bind`], and without an address where none was named: for
+    /// clients in this process, see [`EmbeddedLane::connect`].
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn unbound(self) -> Result<Bound, Error> {
         self.limits.check()?;
         let tls = match &self.tls {
             Some(files) => Some(files.load()?),
             None => None,
         };
         let mut sockets = Vec::new();
-        let default = [Listen::Tcp(([127, 0, 0, 1], 8000).into())];
-        let listen = if self.listen.is_empty() {
-            &default[..]
-        } else {
-            &self.listen
-        };
         let backlog = i32::try_from(self.backlog).unwrap_or(i32::MAX);
-        for listen in listen {
+        for listen in &self.listen {
             sockets.extend(bind(listen, self.lanes, backlog, tls.is_some())?);
         }
         let admin_socket = match &self.metrics {
-            MetricsMount::Address(address) => Some(bind_admin(*address)?),
-            _ => None,
+            MetricsMount::Address(address) => Some(bind_admin(&Listen::Tcp(*address))?),
+            MetricsMount::Inherited(fd) => Some(bind_admin(&Listen::Fd(*fd))?),
+            MetricsMount::Off | MetricsMount::Path(_) => None,
         };
         let lanes = self.lanes;
         let health = Arc::new(HealthState::new());
-        let (app, admin) = self.into_apps(tls, &health)?;
+        let admin_address = admin_socket.as_ref().map(|(_, address)| *address);
+        let (app, admin) = self.into_apps(tls, &health, admin_address)?;
         Ok(Bound::new(
             lanes,
             app,
@@ -380,6 +394,7 @@ impl Server {
         self,
         tls: Option<Arc<ServerConfig>>,
         health: &Arc<HealthState>,
+        admin_address: Option<SocketAddr>,
     ) -> Result<(Arc<App>, Option<Arc<App>>), Error> {
         let metrics = Arc::new(OnceLock::new());
         let mut router = self.router;
@@ -388,20 +403,18 @@ impl Server {
             builtins.probe_paths = own_probes(&router);
             router = mount_health(router, health)?;
         }
+        if let MetricsMount::Path(path) = &self.metrics {
+            router = mount_metrics(router, path, &metrics)?;
+        }
         let mut admin = None;
-        match self.metrics {
-            MetricsMount::Off => {}
-            MetricsMount::Path(path) => router = mount_metrics(router, &path, &metrics)?,
-            MetricsMount::Address(address) => {
-                let router = mount_health(Router::new(), health)?;
-                let router = mount_metrics(router, "/metrics", &metrics)?;
-                let limits = self.limits.clone();
-                let mut app = App::new(router, limits, 1);
-                if builtins.trusted_hosts.is_some() && address.ip().is_loopback() {
-                    app.builtins.trusted_hosts = Some(TrustedHosts::loopback());
-                }
-                admin = Some(app);
+        if let Some(address) = admin_address {
+            let router = mount_health(Router::new(), health)?;
+            let router = mount_metrics(router, "/metrics", &metrics)?;
+            let mut app = App::new(router, self.limits.clone(), 1);
+            if builtins.trusted_hosts.is_some() && address.ip().is_loopback() {
+                app.builtins.trusted_hosts = Some(TrustedHosts::loopback());
             }
+            admin = Some(app);
         }
         let mut app = App::new(router, self.limits, self.lanes);
         app.middleware = self.middleware;
@@ -438,18 +451,22 @@ impl App {
             metrics: Arc::new(Metrics::new(labels, lanes)),
             tls: None,
             num_connections: AtomicUsize::new(0),
+            body_memory: Arc::default(),
             patterns,
             observer: None,
         }
     }
 }
 
-fn bind_admin(address: SocketAddr) -> Result<(LaneListener, SocketAddr), Error> {
-    let mut bound = bind(&Listen::Tcp(address), 1, 16, false)?;
+fn bind_admin(listen: &Listen) -> Result<(LaneListener, SocketAddr), Error> {
+    let mut bound = bind(listen, 1, 16, false)?;
     let bound = bound.pop().expect("one address gives one socket");
     match (bound.address, bound.lanes.into_iter().next()) {
         (BoundAddress::Tcp { address, .. }, Some(socket)) => Ok((socket, address)),
-        _ => unreachable!("a TCP address gives one TCP socket"),
+        (address, _) => Err(Error::Config {
+            key: "metrics.addr",
+            reason: format!("{address} is no TCP address"),
+        }),
     }
 }
 

@@ -30,10 +30,10 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::watch;
 
-use super::embedded::{EmbeddedLane, ParkHooks};
+use super::embedded::{EmbeddedLane, LaneSeat};
 use super::lane::{App, Lane, Listener};
 use super::listener::{Bound as BoundSockets, BoundAddress, LaneListener};
-use super::scope;
+use super::scope::{self, Scope};
 use crate::error::Error;
 use crate::health::HealthState;
 
@@ -135,19 +135,45 @@ impl Bound {
         })
     }
 
-    /// Serves on the calling thread whenever the caller's own loop lets it.
+    /// Leaves every lane to the caller: each serves on the thread that embeds
+    /// it, whenever that thread's own loop lets it.
     ///
-    /// Only lane 0 is run; nothing is accepted before the first
-    /// [`EmbeddedLane::run_until`]. Stop signals are the caller's.
+    /// Nothing is accepted before the first [`EmbeddedLane::run_until`]. Stop
+    /// signals are the caller's. The server ends when the last seat or lane
+    /// is dropped.
     ///
     /// # Errors
-    /// [`Error::Lane`] when the lane cannot be started.
-    pub fn embed(self, park: ParkHooks) -> Result<EmbeddedLane, Error> {
+    /// [`Error::Lane`] when a lane cannot be started.
+    ///
+    /// [`EmbeddedLane::run_until`]: super::EmbeddedLane::run_until
+    pub fn seats(self) -> Result<Vec<LaneSeat>, Error> {
+        let lanes = self.sockets.len();
+        let (running, setups) = self.start_others(lanes)?;
+        let running = Arc::new(running);
+        let seats = setups
+            .into_iter()
+            .map(|setup| LaneSeat::new(setup, Arc::clone(&running)));
+        Ok(seats.collect())
+    }
+
+    /// Serves in the runtime of `other`, on its thread, while that runs.
+    ///
+    /// The future is the server's life: it is to be run as a local task there.
+    /// Connections come from [`EmbeddedLane::connect`] only.
+    ///
+    /// # Errors
+    /// [`Error::Lane`] when the server has addresses, which `other` would not
+    /// ask for.
+    pub fn embed_beside(
+        self,
+        other: &EmbeddedLane,
+    ) -> Result<(EmbeddedLane, impl Future<Output = ()> + use<>), Error> {
         let (running, mut own) = self.start_others(1)?;
         let Some(setup) = own.pop() else {
             unreachable!("a server has at least one lane");
         };
-        EmbeddedLane::new(running, setup, park).map_err(|source| Error::Lane { lane: 0, source })
+        EmbeddedLane::beside(Arc::new(running), setup, other)
+            .map_err(|source| Error::Lane { lane: 0, source })
     }
 
     /// Starts every lane on a thread and returns once all of them serve.
@@ -443,8 +469,14 @@ pub(super) struct LaneSetup {
 }
 
 impl LaneSetup {
-    /// Registers the sockets with the current runtime; the lane's whole life.
-    pub(super) fn register(self) -> io::Result<impl Future<Output = bool> + use<>> {
+    /// Whether anybody could connect from outside of the process.
+    pub(super) const fn has_sockets(&self) -> bool {
+        !self.sockets.is_empty() || self.admin.is_some()
+    }
+
+    /// Registers the sockets with the current runtime; the lane, and its whole
+    /// life.
+    pub(super) fn register(self) -> io::Result<(Rc<Lane>, impl Future<Output = bool> + use<>)> {
         let listeners = self
             .sockets
             .into_iter()
@@ -455,7 +487,8 @@ impl LaneSetup {
             let lane = Lane::new(app, 0);
             tokio::task::spawn_local(lane.run(vec![listener], self.phase.clone()));
         }
-        Ok(Lane::new(self.app, self.index).run(listeners, self.phase))
+        let lane = Lane::new(self.app, self.index);
+        Ok((Rc::clone(&lane), lane.run(listeners, self.phase)))
     }
 }
 
@@ -473,14 +506,15 @@ fn run_lane(
         .enable_io()
         .enable_time()
         .build_local(LocalOptions::default())?;
-    let _scope = scope::enter(&setup.app, setup.index, setup.phase.clone());
+    let scope = Scope::new(&setup.app, setup.index, setup.phase.clone());
+    let _entered = scope::enter(&scope);
     runtime.block_on(async {
         if let Some(signals) = signals {
             tokio::task::spawn_local(signals.run());
         }
-        let lane = setup.register()?;
+        let (_, life) = setup.register()?;
         serving();
-        let finished = lane.await;
+        let finished = life.await;
         end.await;
         Ok(finished)
     })

@@ -6,44 +6,89 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::lane::App;
 use super::running::Phase;
+use crate::collected::BodyMemory;
 use crate::compression::Compression;
 use crate::limits::{Limits, Reject};
 use crate::metrics::LaneMetrics;
 
 thread_local! {
-    static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<Scope>>> = const { RefCell::new(None) };
 }
 
-struct Scope {
+/// What one lane lends.
+pub(super) struct Scope {
     app: Arc<App>,
     metrics: Arc<LaneMetrics>,
     phase: watch::Receiver<Phase>,
 }
 
+impl fmt::Debug for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
+}
+
+impl Scope {
+    /// That of lane `index` of `app`.
+    pub(super) fn new(app: &Arc<App>, index: usize, phase: watch::Receiver<Phase>) -> Rc<Self> {
+        Rc::new(Self {
+            app: Arc::clone(app),
+            metrics: app.metrics.lane(index),
+            phase,
+        })
+    }
+}
+
 /// Keeps the scope of a lane on its thread.
 #[must_use]
-pub(super) struct Entered(());
+pub(super) struct Entered(Rc<Scope>);
 
-/// Makes the calling thread that of lane `index`.
-pub(super) fn enter(app: &Arc<App>, index: usize, phase: watch::Receiver<Phase>) -> Entered {
-    let scope = Scope {
-        app: Arc::clone(app),
-        metrics: app.metrics.lane(index),
-        phase,
-    };
-    CURRENT.set(Some(scope));
-    Entered(())
+/// Makes the calling thread that of the scope's lane.
+pub(super) fn enter(scope: &Rc<Scope>) -> Entered {
+    drop(CURRENT.replace(Some(Rc::clone(scope))));
+    Entered(Rc::clone(scope))
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(None);
+        // Another lane may have begun on the thread meanwhile.
+        let is_own = CURRENT.with_borrow(|current| {
+            let current = current.as_ref();
+            current.is_some_and(|current| Rc::ptr_eq(current, &self.0))
+        });
+        if is_own {
+            drop(CURRENT.take());
+        }
+    }
+}
+
+/// Runs `future` within `scope`, whatever that of the thread is.
+pub(super) async fn within<F: Future>(scope: Rc<Scope>, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let before = Restored(CURRENT.replace(Some(Rc::clone(&scope))));
+        let result = future.as_mut().poll(cx);
+        drop(before);
+        result
+    })
+    .await
+}
+
+/// The scope that is the thread's again once this is dropped.
+struct Restored(Option<Rc<Scope>>);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        drop(CURRENT.replace(self.0.take()));
     }
 }
 
@@ -54,6 +99,11 @@ pub(crate) fn with_limits<T>(read: impl FnOnce(&Limits) -> T) -> T {
         Some(scope) => read(&scope.app.limits),
         None => read(&Limits::DEFAULT),
     })
+}
+
+/// What the bodies of the calling thread's server hold; none elsewhere.
+pub(crate) fn body_memory() -> Option<Arc<BodyMemory>> {
+    CURRENT.with_borrow(|current| Some(Arc::clone(&current.as_ref()?.app.body_memory)))
 }
 
 /// Reads how the calling thread's server compresses; `None` when it does not.

@@ -11,17 +11,20 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::rt::ReadBufCursor;
 use rustix::fs::sendfile;
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::SendFlags;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::connection::Connection;
-use super::h2_frames::FrameCheck;
+use super::h2_frames::{FrameCheck, SPOILED};
+use super::h2_replies::ReplyWatch;
+use crate::upgrade::{Backlog, Duplex};
 
 /// Writes up to this size are pings and the like, not progress of a response.
 const H2_CONTROL_BYTES: usize = 64;
@@ -36,6 +39,14 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     /// Never where it cannot be told. Costs a descriptor and some system calls.
     fn reset(&self) -> ResetWatch {
         Box::pin(std::future::pending())
+    }
+
+    /// Bytes that were written and that the peer has not taken.
+    ///
+    /// `None` where it cannot be told: there a write goes on with each byte that
+    /// is taken. Costs a system call.
+    fn num_unsent(&self) -> Option<u64> {
+        None
     }
 
     /// Whether [`Transport::poll_send_file`] can work.
@@ -64,6 +75,12 @@ pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     }
 }
 
+impl<S: Transport> Duplex for S {
+    fn backlog(&self) -> Backlog {
+        self.num_unsent().map_or(Backlog::Unknown, Backlog::Bytes)
+    }
+}
+
 /// A wait for a reset.
 pub(super) type ResetWatch = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -80,6 +97,10 @@ impl Transport for TcpStream {
                 _ => std::future::pending().await,
             }
         })
+    }
+
+    fn num_unsent(&self) -> Option<u64> {
+        num_unsent(self)
     }
 
     fn discard_unsent(&self) {
@@ -131,6 +152,10 @@ impl Transport for TcpStream {
 impl Transport for UnixStream {
     fn discard_unsent(&self) {}
 
+    fn num_unsent(&self) -> Option<u64> {
+        num_unsent(self)
+    }
+
     fn sends_files(&self) -> bool {
         true
     }
@@ -152,6 +177,18 @@ impl Transport for UnixStream {
             cx,
         )
     }
+}
+
+/// Bytes in the send queue of a socket: `SIOCOUTQ`, which is `TIOCOUTQ`.
+///
+/// TCP counts what its peer has not acknowledged (tcp(7)), Unix sockets what
+/// theirs has not read, with some overhead.
+#[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
+fn num_unsent(socket: impl AsFd) -> Option<u64> {
+    const SIOCOUTQ: Opcode = libc::TIOCOUTQ as Opcode;
+    // SAFETY: it writes one `int`, which the getter has room for.
+    let queued = unsafe { ioctl(socket, Getter::<SIOCOUTQ, libc::c_int>::new()) };
+    u64::try_from(queued.ok()?).ok()
 }
 
 /// Sends bytes of `file` from `offset` on, wherever its own position is.
@@ -185,6 +222,7 @@ pub(super) struct H2Stream<S> {
     landing: Landing<S>,
     connection: Rc<Connection>,
     frames: FrameCheck,
+    replies: ReplyWatch,
     /// Read and checked, and not yet taken by hyper.
     unread: Vec<u8>,
 }
@@ -198,14 +236,19 @@ impl<S: Transport> H2Stream<S> {
         landing: Landing<S>,
     ) -> Self {
         let mut frames = FrameCheck::new();
-        let verdict = frames.check(sniffed);
-        let instead = verdict.instead.unwrap_or_default();
+        let mut unread = sniffed.to_vec();
+        let verdict = frames.check(&mut unread);
+        unread.truncate(verdict.passed);
+        if verdict.is_wrong {
+            unread.extend_from_slice(SPOILED);
+        }
         Self {
             transport: Some(transport),
             landing,
             connection,
             frames,
-            unread: [&sniffed[..verdict.passed], instead].concat(),
+            replies: ReplyWatch::new(),
+            unread,
         }
     }
 
@@ -213,19 +256,48 @@ impl<S: Transport> H2Stream<S> {
         self.transport.as_mut().expect("it is there until the drop")
     }
 
-    fn note_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        self.connection.note_write(&result);
+    /// Notes a write, and whether it can have held data.
+    fn note_written(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(length)) = &result {
+            self.connection.lane.metrics().sent(*length);
+            if *length > H2_CONTROL_BYTES {
+                self.connection.note_h2_data(*length);
+            }
+        }
+        let connection = Rc::clone(&self.connection);
+        connection.note_write(&result, self.transport());
+        connection.look(self.transport());
         result
     }
 
-    /// Notes a write, and whether it can have held data.
-    fn note_written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(length)) = &result
-            && *length > H2_CONTROL_BYTES
-        {
-            self.connection.h2_progress.set(Instant::now());
+    /// Writes after a wrong frame: the error that h2 tells of is made the one
+    /// that is due.
+    fn poll_write_amended(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let code = self.frames.wrong().expect("a wrong frame has come");
+        let bytes = self.replies.place().amend(bytes, code);
+        let result = Pin::new(self.transport()).poll_write(cx, &bytes);
+        self.follow(&[IoSlice::new(&bytes)], &result);
+        self.note_written(result)
+    }
+
+    /// Follows what has left, and counts the refusals in it.
+    fn follow(&mut self, slices: &[IoSlice<'_>], result: &Poll<io::Result<usize>>) {
+        let Poll::Ready(Ok(length)) = result else {
+            return;
+        };
+        let mut left = *length;
+        let metrics = self.connection.lane.metrics();
+        for slice in slices {
+            let written = left.min(slice.len());
+            left -= written;
+            self.replies
+                .watch(&slice[..written], |reject| metrics.rejected(reject));
         }
-        self.note_write(result)
+        self.connection.h2_fault.set(self.replies.fault());
     }
 
     /// Gives hyper what has been read and checked.
@@ -250,30 +322,37 @@ impl<S: Transport> hyper::rt::Read for H2Stream<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let lane = Rc::clone(&this.connection.lane);
+        // hyper reads whenever the connection's task is woken, by its deadline
+        // too: nobody else can reach the transport.
+        let transport = this.transport.as_ref();
+        this.connection
+            .look(transport.expect("it is there until the drop"));
         loop {
             if !this.unread.is_empty() {
                 this.take_unread(&mut cursor);
                 return Poll::Ready(Ok(()));
             }
-            if this.frames.is_over() {
+            if this.frames.wrong().is_some() {
                 return Poll::Ready(Ok(()));
             }
             let mut scratch = lane.scratch.borrow_mut();
-            let room = cursor.remaining().min(scratch.len() / 2);
             let held = this.frames.restore(&mut scratch);
+            let room = cursor.remaining().min(scratch.len() - held);
             let mut buffer = ReadBuf::new(&mut scratch[..held + room]);
             buffer.set_filled(held);
             let result = Pin::new(this.transport()).poll_read(cx, &mut buffer);
-            let bytes = buffer.filled();
+            let bytes = buffer.filled_mut();
             let verdict = this.frames.check(bytes);
             if bytes.len() == held {
                 return result;
             }
+            lane.metrics().received(bytes.len() - held);
             let (fitting, more) = bytes[..verdict.passed].split_at(room.min(verdict.passed));
             cursor.put_slice(fitting);
             this.unread.extend_from_slice(more);
-            this.unread
-                .extend_from_slice(verdict.instead.unwrap_or_default());
+            if verdict.is_wrong {
+                this.unread.extend_from_slice(SPOILED);
+            }
             if !fitting.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -288,7 +367,11 @@ impl<S: Transport> hyper::rt::Write for H2Stream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.frames.wrong().is_some() {
+            return this.poll_write_amended(cx, bytes.to_vec());
+        }
         let result = Pin::new(this.transport()).poll_write(cx, bytes);
+        this.follow(&[IoSlice::new(bytes)], &result);
         this.note_written(result)
     }
 
@@ -296,7 +379,10 @@ impl<S: Transport> hyper::rt::Write for H2Stream<S> {
         // TLS keeps bytes that the socket does not take: only a flush tells.
         let this = self.get_mut();
         let result = Pin::new(this.transport()).poll_flush(cx);
-        this.note_write(result)
+        let connection = Rc::clone(&this.connection);
+        connection.note_flush(&result, this.transport());
+        connection.look(this.transport());
+        result
     }
 
     /// The transport is shut down by whoever finds it at its landing.
@@ -315,7 +401,63 @@ impl<S: Transport> hyper::rt::Write for H2Stream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.frames.wrong().is_some() {
+            let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
+            return this.poll_write_amended(cx, bytes.collect());
+        }
         let result = Pin::new(this.transport()).poll_write_vectored(cx, slices);
+        this.follow(slices, &result);
         this.note_written(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::Waker;
+    use std::time::Instant;
+
+    use hyper::rt::Read as _;
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::request::Peer;
+    use crate::router::Router;
+    use crate::server::lane::{App, Lane};
+    use crate::server::memory;
+
+    /// The largest HEADERS frame there is, its last bytes one by one: each
+    /// read finds what came before it kept, and hyper has room for much more.
+    #[test]
+    fn a_large_frame_that_comes_in_parts_fits_the_buffer() {
+        let lane = Lane::new(Arc::new(App::new(Router::new(), Limits::DEFAULT, 1)), 0);
+        let connection = Connection::new(lane, Peer::Unknown, false, Instant::now());
+        let (mut peer, transport) = memory::pair();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let mut stream = H2Stream::new(transport, connection, preface, Landing::default());
+        let mut memory = vec![0; 64 * 1024];
+        let mut buffer = hyper::rt::ReadBuf::new(&mut memory);
+        let mut cx = Context::from_waker(Waker::noop());
+        let shown = Pin::new(&mut stream).poll_read(&mut cx, buffer.unfilled());
+        assert!(shown.is_ready());
+        assert_eq!(buffer.filled(), preface);
+
+        // `:method: GET` again and again: the check only walks through it.
+        let payload = [0x82; 16_384];
+        let frame = [&b"\0\x40\0\x01\x05\0\0\0\x01"[..], &payload].concat();
+        let mut sent = 0;
+        for end in [16_384, frame.len() - 2, frame.len() - 1, frame.len()] {
+            let written = pin!(peer.write_all(&frame[sent..end])).poll(&mut cx);
+            assert!(matches!(written, Poll::Ready(Ok(()))));
+            sent = end;
+            let shown = Pin::new(&mut stream).poll_read(&mut cx, buffer.unfilled());
+            assert_eq!(shown.is_ready(), sent == frame.len(), "{sent}");
+        }
+        // The end of it had no room in that read.
+        let shown = Pin::new(&mut stream).poll_read(&mut cx, buffer.unfilled());
+        assert!(shown.is_ready());
+        assert_eq!(buffer.filled(), [preface, &frame[..]].concat());
     }
 }

@@ -46,10 +46,12 @@ impl StreamTracker {
         match (self.blocked, blocked) {
             (false, true) => count.set(count.get() + 1),
             (true, false) => count.set(count.get() - 1),
-            _ => {}
+            // What the peer has taken of the last frame shows as a write.
+            (true, true) => return,
+            (false, false) => {}
         }
         self.blocked = blocked;
-        self.connection.h2_progress.set(Instant::now());
+        self.connection.note_h2_progress();
     }
 }
 

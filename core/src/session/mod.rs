@@ -6,6 +6,7 @@
 //! what must be revoked at once needs a store.
 
 mod seal;
+mod secrets;
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -81,6 +82,27 @@ impl Session {
         let value = serde_json::to_value(value).map_err(|source| SessionError::Value { source })?;
         let mut values = self.values.clone();
         values.insert(name.into(), value);
+        *self = Self::within_limit(values)?;
+        Ok(())
+    }
+
+    /// All values as a JSON object.
+    pub fn to_json(&self) -> Vec<u8> {
+        to_json(&self.values)
+    }
+
+    /// The session of a JSON object.
+    ///
+    /// # Errors
+    /// [`SessionError::TooLarge`] as [`Session::insert`];
+    /// [`SessionError::Value`] when it is no object.
+    pub fn from_json(object: &[u8]) -> Result<Self, SessionError> {
+        let values =
+            serde_json::from_slice(object).map_err(|source| SessionError::Value { source })?;
+        Self::within_limit(values)
+    }
+
+    fn within_limit(values: Map<String, Value>) -> Result<Self, SessionError> {
         let num_bytes = to_json(&values).len();
         if num_bytes > MAX_SESSION_BYTES {
             return Err(SessionError::TooLarge {
@@ -88,8 +110,7 @@ impl Session {
                 limit: MAX_SESSION_BYTES,
             });
         }
-        self.values = values;
-        Ok(())
+        Ok(Self { values })
     }
 
     /// Removes `name`; whether it was there.

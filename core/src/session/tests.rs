@@ -215,3 +215,39 @@ proptest! {
         prop_assert!(sessions.keys[0].open("session", &text).is_none());
     }
 }
+
+#[test]
+fn a_session_is_a_json_object_within_the_limit() {
+    let session = session(7);
+    assert_eq!(session.to_json(), b"{\"visits\":7}");
+    assert_eq!(Session::from_json(&session.to_json()).unwrap(), session);
+    assert!(Session::from_json(b"{}").unwrap().is_empty());
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_SESSION_BYTES));
+    for bad in ["[]", "{", &large] {
+        assert!(Session::from_json(bad.as_bytes()).is_err());
+    }
+}
+
+#[test]
+fn a_file_of_secrets_is_read_line_by_line() {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secrets");
+    let secret = String::from_utf8(NEW.map(|_| b'a').to_vec()).unwrap();
+    fs::write(&path, format!("# new\n\n {secret} \n{secret}b\n")).unwrap();
+    let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o640);
+    let read = Sessions::from_file(&path).unwrap();
+    assert_eq!(read.keys.len(), 2);
+    let found = sealed(&Sessions::new(&[&secret]).unwrap(), &session(1));
+    assert!(opened(&read, &format!("session={found}")).is_some());
+    mode(0o644);
+    let error = Sessions::from_file(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("chmod 600") && !error.contains(&secret),
+        "{error}"
+    );
+    assert!(Sessions::from_file(folder.path().join("none").as_path()).is_err());
+}

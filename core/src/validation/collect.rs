@@ -6,26 +6,30 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body as _, Frame};
 
 use crate::body::Body;
+use crate::collected::Collected;
 use crate::error::BodyError;
 
 /// A body that is being read.
 pub(super) struct Collect {
     body: Body,
-    first: Bytes,
-    rest: BytesMut,
+    collected: Collected,
 }
 
 impl Collect {
     pub(super) fn new(body: Body) -> Self {
         Self {
             body,
-            first: Bytes::new(),
-            rest: BytesMut::new(),
+            collected: Collected::default(),
         }
+    }
+
+    /// Whether a byte of it has come; after a poll that is pending.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.collected.is_empty()
     }
 
     /// The whole body, once; cancel safe until then.
@@ -33,29 +37,11 @@ impl Collect {
         loop {
             let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
             let Some(frame) = frame.transpose()? else {
-                return Poll::Ready(Ok(self.take()));
+                return Poll::Ready(Ok(self.collected.take()));
             };
             // Trailers say nothing about the document.
-            let data = Frame::into_data(frame).unwrap_or_default();
-            if data.is_empty() {
-            } else if self.rest.is_empty() && self.first.is_empty() {
-                self.first = data;
-            } else {
-                if self.rest.is_empty() {
-                    self.rest.reserve(2 * (self.first.len() + data.len()));
-                    self.rest
-                        .extend_from_slice(&std::mem::take(&mut self.first));
-                }
-                self.rest.extend_from_slice(&data);
-            }
-        }
-    }
-
-    fn take(&mut self) -> Bytes {
-        if self.rest.is_empty() {
-            std::mem::take(&mut self.first)
-        } else {
-            self.rest.split().freeze()
+            self.collected
+                .push(Frame::into_data(frame).unwrap_or_default())?;
         }
     }
 }

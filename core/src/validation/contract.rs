@@ -44,13 +44,20 @@ pub(super) enum Place {
     Answer,
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Place {
+    /// As it stands in answers.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
             Self::Body => "body",
             Self::Query => "query",
             Self::Answer => "answer",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::response::Json;
+use crate::validation::acceptor::Acceptance;
 use crate::validation::instance::Instance;
 
 /// A JSON document that a schema has accepted.
@@ -14,11 +15,17 @@ pub struct Document<'a>(Form<'a>);
 
 #[derive(Debug)]
 enum Form<'a> {
+    /// Nothing has been made of it but the verdict.
+    Accepted(&'a str, Acceptance),
     Text(Instance<'a>),
     Value(Value),
 }
 
 impl<'a> Document<'a> {
+    pub(super) const fn accepted(text: &'a str, acceptance: Acceptance) -> Self {
+        Self(Form::Accepted(text, acceptance))
+    }
+
     pub(super) const fn of_text(instance: Instance<'a>) -> Self {
         Self(Form::Text(instance))
     }
@@ -28,8 +35,15 @@ impl<'a> Document<'a> {
     }
 
     /// The document itself.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "what is not a JSON text is not accepted"
+    )]
     pub fn into_value(self) -> Value {
         match self.0 {
+            Form::Accepted(text, _) => {
+                serde_json::from_str(text).expect("what was accepted is a JSON text")
+            }
             Form::Text(instance) => instance.value(instance.root()),
             Form::Value(value) => value,
         }
@@ -41,6 +55,13 @@ impl<'a> Document<'a> {
     /// When it is not of this type.
     pub fn deserialize<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
         match self.0 {
+            Form::Accepted(text, acceptance) if acceptance.has_distinct_names => {
+                serde_json::from_str(text)
+            }
+            Form::Accepted(text, _) => match Instance::read(text) {
+                Some(instance) => Self::of_text(instance).deserialize(),
+                None => serde_json::from_str(text),
+            },
             // A derived type refuses members that come twice; the schema has
             // seen the last one alone.
             Form::Text(instance) if !instance.has_repeated_names() => {

@@ -8,11 +8,12 @@ use jsonschema::json::{Array as _, Json as _, Node as _, Object as _, unique};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use super::acceptor::Acceptor;
 use super::contract::Place;
 use super::flat::{FlatJson, FlatNode};
 use super::instance::Instance;
 use super::query::{QueryPlan, parameters};
-use super::rejection;
+use super::rejection::{self, Faults};
 use super::schema::Schema;
 use crate::fuzzing::Input;
 use crate::limits::{
@@ -57,13 +58,21 @@ pub(crate) fn check_schema(bytes: &[u8]) {
         },
     };
     let is_valid = validator.is_valid(&value);
-    if let Some(instance) = Instance::read(instance) {
+    if let Ok(text) = std::str::from_utf8(instance)
+        && let Some(instance) = Instance::read(text)
+    {
         assert_eq!(body.accepts(&instance), is_valid, "both forms agree");
+        if let Some(acceptance) = body.accept(text) {
+            assert!(is_valid, "what is accepted for sure is valid");
+            let has_distinct_names = acceptance.has_distinct_names;
+            assert!(!has_distinct_names || !instance.has_repeated_names());
+        }
     }
     assert_eq!(is_valid, validator.validate(&value).is_ok());
     assert_eq!(is_valid, validator.iter_errors(&value).next().is_none());
     if !is_valid {
-        let answer = rejection::invalid(Place::Body, validator, &value, instance.len());
+        let faults = Faults::of(Place::Body, validator, &value, instance.len());
+        let answer = rejection::invalid(None, Some(faults));
         assert_eq!(answer.status().as_u16(), 422);
         let size = answer.body().size_hint().exact().expect("it is whole");
         // JSON writes a control character in six bytes.
@@ -75,11 +84,17 @@ pub(crate) fn check_schema(bytes: &[u8]) {
 /// Bytes that may be a JSON text.
 pub(crate) fn check_json_text(bytes: &[u8]) {
     let parsed = serde_json::from_slice::<Value>(bytes).ok();
-    let instance = Instance::read(bytes);
+    let text = std::str::from_utf8(bytes).ok();
+    let instance = text.and_then(Instance::read);
     let value = instance
         .as_ref()
         .map(|instance| instance.value(instance.root()));
     assert_eq!(value, parsed, "the same texts are read, as the same values");
+    let anything = Acceptor::new(&json!(true), true).expect("it is plain");
+    if let Some(acceptance) = text.and_then(|text| anything.accept(text)) {
+        let instance = instance.as_ref().expect("what is accepted is JSON");
+        assert!(!acceptance.has_distinct_names || !instance.has_repeated_names());
+    }
     if let (Some(instance), Some(value)) = (&instance, &parsed) {
         assert_same(FlatNode::root(instance), value);
     }

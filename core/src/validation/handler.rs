@@ -1,10 +1,12 @@
 //! Handlers behind schemas: what is checked, in which order, and what the
 //! handler gets.
 //!
-//! Guarantee: query, media type, syntax, schema are checked in this order; no
-//! value is made of a valid body unless the handler asks for one; a body that
-//! has arrived with its head is answered without a future when the handler
-//! needs none.
+//! Guarantee: query, media type, syntax, schema are checked in this order, and
+//! what the schemas find wrong with query and body is one answer; no value is
+//! made of a valid body unless the handler asks for one; a body that has
+//! arrived with its head is answered without a future when the handler needs
+//! none. The price of the one answer: a wrong query is told when the body has
+//! come, unless its sender waits for a `100 Continue` and has sent none of it.
 
 use std::fmt;
 use std::future::{Future, Ready, poll_fn};
@@ -13,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
+use http::header::EXPECT;
 use jsonschema::Validator;
 use serde_json::Value;
 
@@ -26,7 +29,7 @@ use crate::validation::contract::{Contract, Place, SchemaFault};
 use crate::validation::document::{Document, FromJson};
 use crate::validation::instance::Instance;
 use crate::validation::query::QueryPlan;
-use crate::validation::rejection;
+use crate::validation::rejection::{self, Faults};
 use crate::validation::schema::{BodyValidator, Schema};
 
 /// Begins a handler whose requests are checked by schemas.
@@ -199,47 +202,86 @@ impl Compiled {
         }
     }
 
-    /// The query as the schema reads it, or the answer to a bad one.
+    /// The query as the schema reads it, or the answer to one that is none.
     #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
-    fn query(&self, request: &Request) -> Result<Value, Response> {
+    fn query(&self, request: &Request) -> Result<Query, Response> {
         let Some((plan, validator)) = &self.query else {
-            return Ok(Value::Null);
+            return Ok(Query::accepted(Value::Null));
         };
         let text = request.query().unwrap_or_default();
         let value = plan.read(text).map_err(rejection::bad_query)?;
         if validator.is_valid(&value) {
-            Ok(value)
-        } else {
-            Err(rejection::invalid(
-                Place::Query,
-                validator,
-                &value,
-                text.len(),
-            ))
+            return Ok(Query::accepted(value));
+        }
+        Ok(Query {
+            faults: Some(Faults::of(Place::Query, validator, &value, text.len())),
+            value,
+        })
+    }
+
+    /// The document in `bytes`, or the answer to a bad one, or to a bad query.
+    ///
+    /// A query that is invalid is said whatever the body is; what is wrong
+    /// with a body is said beside it where it is the schema that says so.
+    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
+    fn body<'b>(
+        validator: &BodyValidator,
+        bytes: &'b [u8],
+        query: Option<Faults>,
+    ) -> Result<Document<'b>, Response> {
+        match (Self::document(validator, bytes), query) {
+            (Ok(document), None) => Ok(document),
+            (Ok(_) | Err(Unaccepted::Malformed(_)), query @ Some(_)) => {
+                Err(rejection::invalid(query, None))
+            }
+            (Err(Unaccepted::Malformed(error)), None) => Err(rejection::malformed(&error)),
+            (Err(Unaccepted::Invalid(body)), query) => Err(rejection::invalid(query, Some(body))),
         }
     }
 
-    /// The document in `bytes`, or the answer to a bad one.
-    #[expect(clippy::result_large_err, reason = "the answer leaves as it is")]
-    fn body<'b>(validator: &BodyValidator, bytes: &'b [u8]) -> Result<Document<'b>, Response> {
-        if let Some(instance) = Instance::read(bytes)
-            && validator.accepts(&instance)
-        {
-            return Ok(Document::of_text(instance));
+    fn document<'b>(
+        validator: &BodyValidator,
+        bytes: &'b [u8],
+    ) -> Result<Document<'b>, Unaccepted> {
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            if let Some(acceptance) = validator.accept(text) {
+                return Ok(Document::accepted(text, acceptance));
+            }
+            if let Some(instance) = Instance::read(text)
+                && validator.accepts(&instance)
+            {
+                return Ok(Document::of_text(instance));
+            }
         }
-        let value = serde_json::from_slice(bytes).map_err(|error| rejection::malformed(&error))?;
+        let value = serde_json::from_slice(bytes).map_err(Unaccepted::Malformed)?;
         let validator = validator.exact();
         if validator.is_valid(&value) {
-            Ok(Document::of_value(value))
-        } else {
-            Err(rejection::invalid(
-                Place::Body,
-                validator,
-                &value,
-                bytes.len(),
-            ))
+            return Ok(Document::of_value(value));
+        }
+        let faults = Faults::of(Place::Body, validator, &value, bytes.len());
+        Err(Unaccepted::Invalid(faults))
+    }
+}
+
+/// A query that could be read, and what its schema finds wrong with it.
+struct Query {
+    value: Value,
+    faults: Option<Faults>,
+}
+
+impl Query {
+    const fn accepted(value: Value) -> Self {
+        Self {
+            value,
+            faults: None,
         }
     }
+}
+
+/// Why a body is not the document that was asked for.
+enum Unaccepted {
+    Malformed(serde_json::Error),
+    Invalid(Faults),
 }
 
 /// A handler behind its checks.
@@ -276,21 +318,27 @@ where
         if checks.fault.is_some() {
             return Some(Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response());
         }
-        let query = match checks.query(&request) {
-            Ok(query) => query,
+        let (query, faults) = match checks.query(&request) {
+            Ok(query) => (query.value, query.faults),
             Err(response) => return Some(response),
         };
         let Some(validator) = &checks.body else {
+            if faults.is_some() {
+                return Some(rejection::invalid(faults, None));
+            }
             return respond
                 .start(request, Document::of_value(Value::Null), query)
                 .settle(slot);
         };
         if !content_type::is_json(request.head()) {
-            return Some(rejection::not_json());
+            return Some(match faults {
+                None => rejection::not_json(),
+                faults => rejection::invalid(faults, None),
+            });
         }
         let mut body = std::mem::take(request.body_mut());
         if let Some(bytes) = body.take_received() {
-            return match Compiled::body(validator, &bytes) {
+            return match Compiled::body(validator, &bytes, faults) {
                 Ok(document) => respond.start(request, document, query).settle(slot),
                 Err(response) => Some(response),
             };
@@ -298,11 +346,17 @@ where
         let mut body = Collect::new(body);
         // Whoever polls the future below registers the waker that counts.
         match body.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(bytes)) => match Compiled::body(validator, &bytes) {
+            Poll::Ready(Ok(bytes)) => match Compiled::body(validator, &bytes, faults) {
                 Ok(value) => respond.start(request, value, query).settle(slot),
                 Err(response) => Some(response),
             },
             Poll::Ready(Err(error)) => Some(error.into_response()),
+            // Who waits with the body need not send it for a refusal.
+            Poll::Pending
+                if faults.is_some() && !body.has_begun() && expects_continue(&request) =>
+            {
+                Some(rejection::invalid(faults, None))
+            }
             Poll::Pending => {
                 let parts = Arc::clone(&self.parts);
                 slot.set(async move {
@@ -313,7 +367,7 @@ where
                     let (checks, respond) = &*parts;
                     let validator = checks.compiled().body.as_ref();
                     let validator = validator.expect("a body was asked for");
-                    let started = match Compiled::body(validator, &bytes) {
+                    let started = match Compiled::body(validator, &bytes, faults) {
                         Ok(value) => respond.start(request, value, query),
                         Err(response) => return response,
                     };
@@ -342,6 +396,12 @@ where
     }
 }
 
+/// Whether the sender waits for a `100 Continue`, which is all that the gate
+/// lets anybody expect.
+fn expects_continue(request: &Request) -> bool {
+    request.headers().contains_key(EXPECT)
+}
+
 /// The user's function, of either kind.
 trait Respond<B: FromJson, Q: FromJson>: Send + Sync + 'static {
     type Future: Future<Output = Response> + Send + 'static;
@@ -349,17 +409,16 @@ trait Respond<B: FromJson, Q: FromJson>: Send + Sync + 'static {
     fn respond(&self, accepted: Accepted<B, Q>) -> Started<Self::Future>;
 
     fn start(&self, request: Request, body: Document<'_>, query: Value) -> Started<Self::Future> {
-        let body = match B::from_json(body) {
-            Ok(body) => body,
-            Err(error) => return Started::Done(rejection::unfit(Place::Body, &error)),
-        };
-        match Q::from_json(Document::of_value(query)) {
-            Ok(query) => self.respond(Accepted {
+        let unfit = |place| move |error| Faults::unfit(place, &error);
+        let body = B::from_json(body).map_err(unfit(Place::Body));
+        let query = Q::from_json(Document::of_value(query)).map_err(unfit(Place::Query));
+        match (body, query) {
+            (Ok(body), Ok(query)) => self.respond(Accepted {
                 request,
                 body,
                 query,
             }),
-            Err(error) => Started::Done(rejection::unfit(Place::Query, &error)),
+            (body, query) => Started::Done(rejection::invalid(query.err(), body.err())),
         }
     }
 }

@@ -160,9 +160,8 @@ impl Drop for Lent {
 }
 
 impl<'t> Instance<'t> {
-    /// Reads `bytes`; `None` when they are not a JSON text, or are too many.
-    pub(super) fn read(bytes: &'t [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
+    /// Reads `text`; `None` when it is not JSON, or too long.
+    pub(super) fn read(text: &'t str) -> Option<Self> {
         if text.len() > MAX_TEXT_BYTES {
             return None;
         }

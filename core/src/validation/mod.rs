@@ -5,6 +5,7 @@
 //! [`validated`] sees only what its schemas accept; the text of a refusal is
 //! bounded. JSON Schema draft 2020-12, or the draft that `$schema` names.
 
+mod acceptor;
 mod collect;
 mod content_type;
 mod contract;

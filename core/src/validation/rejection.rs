@@ -1,7 +1,7 @@
 //! The answers to requests that a route's schemas refuse.
 //!
-//! Guarantee: at most [`MAX_VALIDATION_ERRORS`] errors of at most
-//! [`MAX_VALIDATION_TEXT_BYTES`] each, and no value of the request in them:
+//! Guarantee: at most [`MAX_VALIDATION_ERRORS`] errors of the query and as many
+//! of the body, of [`MAX_VALIDATION_TEXT_BYTES`] each, and no value of the request in them:
 //! an error says where it is and what was expected.
 
 use http::header::ACCEPT;
@@ -11,8 +11,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::limits::{MAX_LISTED_DOCUMENT_BYTES, MAX_VALIDATION_ERRORS, MAX_VALIDATION_TEXT_BYTES};
-use crate::problem::{PROBLEM_JSON, Problem};
+use crate::limits::{
+    MAX_JSON_DEPTH, MAX_LISTED_DOCUMENT_BYTES, MAX_VALIDATION_ERRORS, MAX_VALIDATION_TEXT_BYTES,
+    Reject,
+};
+use crate::problem::{PROBLEM_JSON, Problem, is_too_deep};
 use crate::response::{IntoResponse as _, Response};
 use crate::validation::contract::Place;
 
@@ -28,11 +31,18 @@ pub(super) fn not_json() -> Response {
 /// 400: the body is not JSON; says line and column.
 #[cold]
 pub(super) fn malformed(error: &serde_json::Error) -> Response {
-    document(&Document {
+    let is_too_deep = is_too_deep(error);
+    let mut response = document(&Document {
         line: Some(error.line()),
         column: Some(error.column()),
+        limit: is_too_deep.then_some("json_depth"),
+        limit_value: is_too_deep.then_some(MAX_JSON_DEPTH),
         ..Document::new(StatusCode::BAD_REQUEST, error.to_string())
-    })
+    });
+    if is_too_deep {
+        response.extensions_mut().insert(Reject::JsonDepth);
+    }
+    response
 }
 
 /// 400: the query is not percent-encoded UTF-8, or has too many parameters.
@@ -41,53 +51,86 @@ pub(super) fn bad_query(problem: Problem) -> Response {
     problem.into_response()
 }
 
-/// 422: lists what `validator` finds wrong with `value`.
-///
-/// `num_bytes` is the size of the text that `value` was read from. The errors
-/// of a large document are not counted: each costs more memory than the two
-/// bytes that can cause it.
-#[cold]
-pub(super) fn invalid(
+/// What is wrong with one part of a request, as far as it is listed.
+#[derive(Debug)]
+pub(super) struct Faults {
     place: Place,
-    validator: &Validator,
-    value: &Value,
-    num_bytes: usize,
-) -> Response {
-    let is_listed = num_bytes <= MAX_LISTED_DOCUMENT_BYTES;
+    /// The rule that is broken, after "the query" or "the body".
+    rule: &'static str,
+    errors: Vec<Entry>,
+    num_more_errors: usize,
+    /// Whether the document was too large for more than its first error.
+    is_cut: bool,
+}
+
+impl Faults {
+    /// What `validator` finds wrong with `value`.
+    ///
+    /// `num_bytes` is the size of the text that `value` was read from. The
+    /// errors of a large document are not counted: each costs more memory than
+    /// the two bytes that can cause it.
+    #[cold]
+    pub(super) fn of(place: Place, validator: &Validator, value: &Value, num_bytes: usize) -> Self {
+        let is_cut = num_bytes > MAX_LISTED_DOCUMENT_BYTES;
+        let mut errors = Vec::new();
+        let mut num_more_errors = 0;
+        let entry = |error| Entry::of(place, error);
+        if !is_cut {
+            let mut found = validator.iter_errors(value);
+            errors.extend(found.by_ref().take(MAX_VALIDATION_ERRORS).map(entry));
+            num_more_errors = found.count();
+        } else if let Err(error) = validator.validate(value) {
+            errors.push(entry(error));
+        }
+        Self {
+            place,
+            rule: "does not match the schema of this route",
+            errors,
+            num_more_errors,
+            is_cut,
+        }
+    }
+
+    /// The schema accepts the value, the handler's type does not.
+    #[cold]
+    pub(super) fn unfit(place: Place, error: &serde_json::Error) -> Self {
+        let entry = Entry {
+            r#in: place.name(),
+            instance_path: String::new(),
+            schema_path: String::new(),
+            message: cut(error.to_string()),
+        };
+        Self {
+            place,
+            rule: "does not have the form that this route expects",
+            errors: vec![entry],
+            num_more_errors: 0,
+            is_cut: false,
+        }
+    }
+}
+
+/// 422: lists what is wrong with the query, with the body, or with both.
+#[cold]
+pub(super) fn invalid(query: Option<Faults>, body: Option<Faults>) -> Response {
+    let mut details = Vec::new();
     let mut errors = Vec::new();
     let mut num_more_errors = 0;
-    if is_listed {
-        let mut found = validator.iter_errors(value);
-        errors.extend(found.by_ref().take(MAX_VALIDATION_ERRORS).map(Entry::of));
-        num_more_errors = found.count();
-    } else if let Err(error) = validator.validate(value) {
-        errors.push(Entry::of(error));
+    for faults in [query, body].into_iter().flatten() {
+        let Faults { place, rule, .. } = faults;
+        let only = if faults.is_cut {
+            format!("; only the first error above {MAX_LISTED_DOCUMENT_BYTES} bytes is listed")
+        } else {
+            String::new()
+        };
+        details.push(format!("the {place} {rule}{only}"));
+        num_more_errors += faults.num_more_errors;
+        errors.extend(faults.errors);
     }
-    let rule = format!("the {place} does not match the schema of this route");
-    let detail = if is_listed {
-        rule
-    } else {
-        format!("{rule}; only the first error above {MAX_LISTED_DOCUMENT_BYTES} bytes is listed")
-    };
     document(&Document {
         errors: Some(errors),
         num_more_errors: (num_more_errors > 0).then_some(num_more_errors),
-        ..Document::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
-    })
-}
-
-/// 422: the schema accepts the value, the handler's type does not.
-#[cold]
-pub(super) fn unfit(place: Place, error: &serde_json::Error) -> Response {
-    let entry = Entry {
-        instance_path: String::new(),
-        schema_path: String::new(),
-        message: cut(error.to_string()),
-    };
-    let detail = format!("the {place} does not have the form that this route expects");
-    document(&Document {
-        errors: Some(vec![entry]),
-        ..Document::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+        ..Document::new(StatusCode::UNPROCESSABLE_ENTITY, details.join(", and "))
     })
 }
 
@@ -103,6 +146,10 @@ struct Document {
     #[serde(skip_serializing_if = "Option::is_none")]
     column: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_value: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<Entry>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     num_more_errors: Option<usize>,
@@ -117,15 +164,19 @@ impl Document {
             detail,
             line: None,
             column: None,
+            limit: None,
+            limit_value: None,
             errors: None,
             num_more_errors: None,
         }
     }
 }
 
-/// One error of a document: two JSON pointers (RFC 6901) and a sentence.
-#[derive(Serialize)]
+/// One error of a document: `query` or `body`, two JSON pointers into it
+/// (RFC 6901) and a sentence.
+#[derive(Debug, Serialize)]
 struct Entry {
+    r#in: &'static str,
     instance_path: String,
     schema_path: String,
     message: String,
@@ -136,8 +187,9 @@ impl Entry {
         clippy::needless_pass_by_value,
         reason = "made to be mapped over an iterator of errors"
     )]
-    fn of(error: ValidationError<'_>) -> Self {
+    fn of(place: Place, error: ValidationError<'_>) -> Self {
         Self {
+            r#in: place.name(),
             instance_path: cut(error.instance_path().to_string()),
             schema_path: cut(error.schema_path().to_string()),
             message: cut(error.masked().to_string()),

@@ -13,6 +13,7 @@ use jsonschema::{
 use serde_json::Value;
 
 use crate::limits::{MAX_PATTERN_BYTES, MAX_SCHEMA_DEPTH};
+use crate::validation::acceptor::{Acceptance, Acceptor};
 use crate::validation::contract::{Place, SchemaFault};
 use crate::validation::email;
 use crate::validation::flat::{FlatJson, FlatNode};
@@ -99,8 +100,8 @@ impl Schema {
         build(place, &options, &self.document)
     }
 
-    /// Compiles it twice for the body of a route: for documents as they come,
-    /// and for parsed ones.
+    /// Compiles it for the body of a route: for documents as they come, and
+    /// for parsed ones.
     ///
     /// # Errors
     /// As [`Schema::compile`].
@@ -112,6 +113,7 @@ impl Schema {
             .options::<FlatJson>(&registry, patterns)
             .with_format("email", email::is_valid);
         Ok(BodyValidator {
+            plain: Acceptor::new(&self.document, self.asserts_formats),
             exact: build(Place::Body, &exact, &self.document)?,
             flat: build(Place::Body, &flat, &self.document)?,
         })
@@ -176,12 +178,19 @@ fn build<F: Json>(
 
 /// What the body of a route is checked with.
 pub(super) struct BodyValidator {
+    /// Has the first word, where the schema is plain.
+    plain: Option<Acceptor>,
     flat: Validator<FlatJson>,
     /// Has the last word on what the other one does not accept.
     exact: Validator,
 }
 
 impl BodyValidator {
+    /// Whether it accepts a text for sure, without making anything of it.
+    pub(super) fn accept(&self, text: &str) -> Option<Acceptance> {
+        self.plain.as_ref()?.accept(text)
+    }
+
     /// Whether it accepts a document as it came.
     pub(super) fn accepts(&self, instance: &Instance<'_>) -> bool {
         self.flat.is_valid(FlatNode::root(instance))

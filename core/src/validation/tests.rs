@@ -1,6 +1,7 @@
 //! Requests against routes with schemas, without a socket.
 
-use std::pin::Pin;
+use std::future::Future as _;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use http::{HeaderValue, Method, StatusCode, header};
@@ -44,7 +45,11 @@ fn json_of(response: Response) -> Value {
 }
 
 fn post(content_type: &'static str, body: impl Into<Body>) -> Request {
-    let mut request = Request::new(Method::POST, "/".parse().unwrap(), body);
+    post_to("/", content_type, body)
+}
+
+fn post_to(target: &str, content_type: &'static str, body: impl Into<Body>) -> Request {
+    let mut request = Request::new(Method::POST, target.parse().unwrap(), body);
     let value = HeaderValue::from_static(content_type);
     request.headers_mut().insert(header::CONTENT_TYPE, value);
     request
@@ -101,6 +106,110 @@ fn each_error_has_two_pointers_and_a_message_without_the_value() {
     assert_eq!(find("/a~1b")["schema_path"], "/properties/a~1b/type");
     assert_eq!(find("")["message"], r#""name" is a required property"#);
     assert!(!body.to_string().contains("98765"), "{body}");
+}
+
+/// Posts to a route whose query and body have schemas.
+fn check_both(target: &str, content_type: &'static str, body: impl Into<Body>) -> (u16, Value) {
+    let query = json!({
+        "properties": {"page": {"type": "integer", "minimum": 1}, "q": {"type": "string"}},
+        "required": ["q"],
+    });
+    let body_schema = json!({"type": "object", "properties": {"age": {"type": "integer"}}});
+    let handler = validated()
+        .query(Schema::new(query))
+        .body(Schema::new(body_schema))
+        .inline(|accepted: Accepted<Value, Value>| Json(json!([accepted.query, accepted.body])));
+    let response = answer(&handler, post_to(target, content_type, body));
+    (response.status().as_u16(), json_of(response))
+}
+
+#[test]
+fn a_wrong_query_and_a_wrong_body_are_one_answer() {
+    let json = "application/json";
+    let places = |body: &Value| -> Vec<String> {
+        let errors = body["errors"].as_array().unwrap();
+        let place = |error: &Value| {
+            let text = |name: &str| error[name].as_str().unwrap().to_owned();
+            text("in") + " " + &text("instance_path")
+        };
+        errors.iter().map(place).collect()
+    };
+    let (status, body) = check_both("/?page=0", json, r#"{"age": "old"}"#);
+    assert_eq!(status, 422, "{body}");
+    let mut found = places(&body);
+    found.sort();
+    assert_eq!(found, ["body /age", "query ", "query /page"]);
+    let detail = body["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("the query") && detail.contains("the body"),
+        "{detail}"
+    );
+    // However the body comes.
+    let (sender, stream) = Body::channel(8);
+    let mut cx = Context::from_waker(Waker::noop());
+    let send = pin!(sender.send(r#"{"age": "old"}"#)).poll(&mut cx);
+    assert!(send.is_ready());
+    drop(sender);
+    assert_eq!(check_both("/?page=0", json, stream), (status, body));
+
+    let (status, body) = check_both("/?q=a&page=0", json, r#"{"age": 1}"#);
+    assert_eq!(
+        (status, places(&body)),
+        (422, vec!["query /page".to_owned()])
+    );
+    let (status, body) = check_both("/?q=a", json, "[]");
+    assert_eq!((status, places(&body)), (422, vec!["body ".to_owned()]));
+    let (status, body) = check_both("/?q=a&page=2", json, r#"{"age": 1}"#);
+    assert_eq!(
+        (status, body),
+        (200, json!([{"q": "a", "page": 2}, {"age": 1}]))
+    );
+    // Where the body is no document, the query is what can be said in detail.
+    for (content_type, text) in [(json, "{"), (json, ""), ("text/plain", "{}")] {
+        let (status, body) = check_both("/?q=a&page=0", content_type, text);
+        assert_eq!(
+            (status, places(&body)),
+            (422, vec!["query /page".to_owned()])
+        );
+    }
+    assert_eq!(check_both("/?q=a", json, "{").0, 400);
+    assert_eq!(check_both("/?q=a", "text/plain", "{}").0, 415);
+    assert_eq!(check_both("/?q=%ff", json, "[]").0, 400);
+}
+
+#[test]
+fn types_that_refuse_both_places_say_so_of_both() {
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only its type is of interest")]
+    struct Age {
+        age: u8,
+    }
+    let handler = validated()
+        .query(Schema::new(json!(true)))
+        .body(Schema::new(json!(true)))
+        .inline(|_: Accepted<Json<Age>, Json<Age>>| "accepted");
+    let request = post_to("/?age=x", "application/json", r#"{"age": 300}"#);
+    let response = answer(&handler, request);
+    assert_eq!(response.status(), 422);
+    let body = json_of(response);
+    let places: Vec<_> = body["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|error| &error["in"])
+        .collect();
+    assert_eq!(places, ["query", "body"], "{body}");
+}
+
+#[test]
+fn a_body_that_is_too_deep_names_the_limit() {
+    let (status, body) = check(json!(true), &"[".repeat(5_000));
+    assert_eq!(
+        (status, &body["limit"], &body["limit_value"]),
+        (400, &json!("json_depth"), &json!(128))
+    );
+    let (status, body) = check(json!(true), "[");
+    assert_eq!((status, body.get("limit")), (400, None));
 }
 
 #[test]
@@ -208,6 +317,36 @@ fn a_body_may_arrive_after_its_head() {
             panic!("the body is complete");
         };
         assert_eq!(response.status().as_u16(), expected, "{parts:?}");
+    }
+}
+
+/// Who waits for `100 Continue` is not asked for a body that is refused for
+/// its query, and whoever has begun to send it gets both places in one answer.
+#[test]
+fn a_wrong_query_is_told_before_a_body_that_waits_to_be_wanted() {
+    let handler = validated()
+        .query(Schema::new(json!({"required": ["q"]})))
+        .body(Schema::new(json!({"type": "array"})))
+        .inline(|accepted: Accepted<Value, Value>| Json(accepted.body));
+    for (target, expects, part, expected) in [
+        ("/", true, "", Some(422)),
+        ("/", true, "[", None),
+        ("/", false, "", None),
+        ("/?q=a", true, "", None),
+    ] {
+        let (sender, body) = Body::channel(4);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(pin!(sender.send(part)).poll(&mut cx).is_ready());
+        let mut request = post_to(target, "application/json", body);
+        if expects {
+            let value = HeaderValue::from_static("100-continue");
+            request.headers_mut().insert(header::EXPECT, value);
+        }
+        let mut slot = FutureSlot::new();
+        let called = handler.call(request, &mut slot);
+        let status = called.map(|response| response.status().as_u16());
+        assert_eq!(status, expected, "{target} {expects} {part}");
+        drop(sender);
     }
 }
 

@@ -58,6 +58,9 @@ pub struct WebSocketLimits {
     pub idle_timeout: Option<Duration>,
     /// Time without progress of a write; 30 s by default, as HTTP's.
     pub write_timeout: Duration,
+    /// Bytes a second that the peer takes of what waits for it, once it has been
+    /// waited for as long as that; 240 by default, 0 for any.
+    pub min_write_rate: u32,
     /// Time for the closing handshake; 5 s by default.
     pub close_timeout: Duration,
 }
@@ -76,6 +79,7 @@ impl WebSocketLimits {
             pong_timeout: limits.ws_pong_timeout,
             idle_timeout: limits.ws_idle_timeout,
             write_timeout: limits.write_stall_timeout,
+            min_write_rate: limits.min_write_rate,
             close_timeout: CLOSE_TIMEOUT,
         }
     }

@@ -26,6 +26,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 pub use self::extension::Deflate;
 use self::handshake::{Accepted, Origins, Terms, shake};
@@ -259,6 +260,43 @@ impl WebSocket {
         poll_fn(|cx| session.poll_ready(cx)).await?;
         session.queue(message.into())?;
         poll_fn(|cx| session.poll_ready(cx)).await
+    }
+
+    /// As [`Self::recv`], for who sends at the same time.
+    ///
+    /// With [`Self::poll_ready`] and [`Self::start_send`] it makes a sender
+    /// that hears the peer while that reads nothing: its pings, its messages
+    /// and its Close frame.
+    ///
+    /// # Errors
+    /// As [`Self::recv`].
+    pub fn poll_recv(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Message, WebSocketError>>> {
+        self.session_mut().poll_recv(cx)
+    }
+
+    /// Ready once the message before has left: one more can be sent.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WebSocketError>> {
+        self.session_mut().poll_ready(cx)
+    }
+
+    /// Takes a message without waiting, after [`Self::poll_ready`] was ready.
+    ///
+    /// The next `poll_ready`, or any other wait for the socket, sends it.
+    ///
+    /// # Errors
+    /// [`WebSocketError::TooLarge`] and [`WebSocketError::Closed`] as
+    /// [`Self::send`].
+    ///
+    /// # Panics
+    /// In debug builds, when the message before has not left.
+    pub fn start_send(&mut self, message: impl Into<Message>) -> Result<(), WebSocketError> {
+        self.session_mut().queue(message.into())
     }
 
     /// Closes with `code` and waits for the peer's Close frame, at most as

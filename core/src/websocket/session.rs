@@ -31,8 +31,9 @@ use super::writer::Writer;
 use crate::error::WebSocketError;
 use crate::limits::Reject;
 use crate::metrics::LaneMetrics;
+use crate::pace::Pace;
 use crate::server::{count_on_lane, count_rejected};
-use crate::upgrade::{Host, Upgraded};
+use crate::upgrade::{Backlog, Host, Upgraded};
 
 thread_local! {
     /// Where every WebSocket of the thread is read into first.
@@ -70,12 +71,20 @@ pub(super) struct Session {
     /// When a message came or was sent.
     last_message: Instant,
     pinged_at: Option<Instant>,
-    /// Start of the wait for the peer to take more, and how much it had taken.
-    write_blocked: Option<(Instant, u64)>,
+    /// The wait for the peer to take more.
+    write_blocked: Option<Blocked>,
+    write_pace: Pace,
     /// When closing began.
     closing_since: Option<Instant>,
     num_lingered: u64,
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// A wait for the peer to take more, and what it had taken when that began.
+struct Blocked {
+    since: Instant,
+    written: u64,
+    taken: i64,
 }
 
 /// What a passed deadline means.
@@ -107,6 +116,7 @@ impl Session {
             last_message: now,
             pinged_at: None,
             write_blocked: None,
+            write_pace: Pace::new(limits.write_timeout, limits.min_write_rate),
             closing_since: None,
             num_lingered: 0,
             timer: None,
@@ -179,8 +189,12 @@ impl Session {
     /// Queues a message; [`Self::poll_ready`] was ready.
     ///
     /// # Errors
-    /// [`WebSocketError::TooLarge`] for one that may not be buffered.
+    /// [`WebSocketError::TooLarge`] for one that may not be buffered,
+    /// [`WebSocketError::Closed`] where nothing may follow any more.
     pub(super) fn queue(&mut self, message: Message) -> Result<(), WebSocketError> {
+        if self.state != State::Open {
+            return Err(WebSocketError::Closed);
+        }
         let (size, limit) = (message.len(), self.limits.max_buffer_bytes);
         if size > limit {
             count_rejected(Reject::WsBuffer);
@@ -332,7 +346,7 @@ impl Session {
         }
         match self.writer.poll_flush(Pin::new(&mut self.io), cx) {
             Poll::Ready(Ok(())) => {
-                self.write_blocked = None;
+                self.end_blocked();
                 Poll::Ready(())
             }
             Poll::Ready(Err(error)) => {
@@ -341,12 +355,57 @@ impl Session {
             }
             Poll::Pending => {
                 let written = self.writer.num_written();
-                if self.write_blocked.is_none_or(|(_, known)| known != written) {
-                    self.write_blocked = Some((Instant::now(), written));
+                let is_known = |blocked: &Blocked| blocked.written == written;
+                if !self.write_blocked.as_ref().is_some_and(is_known) {
+                    self.end_blocked();
+                    self.write_blocked = Some(Blocked {
+                        since: Instant::now(),
+                        written,
+                        taken: self.taken(),
+                    });
                 }
                 Poll::Pending
             }
         }
+    }
+
+    /// Bytes that the peer has taken, as far as that can be told.
+    ///
+    /// What is around them in records or in the kernel may make it less than
+    /// none.
+    fn taken(&self) -> i64 {
+        let written = self.writer.num_written().cast_signed();
+        match self.io.backlog() {
+            Backlog::Bytes(unsent) => written - unsent.cast_signed(),
+            Backlog::Unknown | Backlog::Watched => written,
+        }
+    }
+
+    /// Ends the wait for the peer to take more: there was room again.
+    fn end_blocked(&mut self) {
+        if self.write_blocked.take().is_some() {
+            let limits = &self.limits;
+            self.write_pace = Pace::new(limits.write_timeout, limits.min_write_rate);
+        }
+    }
+
+    /// Whether the peer takes what is below the write that it holds up: then it
+    /// is waited for on.
+    fn goes_on_waiting(&mut self, now: Instant) -> bool {
+        let is_watched = self.io.backlog() == Backlog::Watched;
+        let taken = self.taken();
+        let Some(blocked) = &mut self.write_blocked else {
+            return false;
+        };
+        if !is_watched {
+            match u64::try_from(taken - blocked.taken) {
+                Ok(0) | Err(_) => return false,
+                Ok(more) => self.write_pace.note(now - blocked.since, more),
+            }
+        }
+        blocked.since = now;
+        blocked.taken = taken;
+        true
     }
 
     fn poll_half_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -380,7 +439,8 @@ impl Session {
         }
         let write = self
             .write_blocked
-            .map(|(since, _)| (since + self.limits.write_timeout, Missed::Write));
+            .as_ref()
+            .map(|blocked| (blocked.since + self.write_pace.left(), Missed::Write));
         if !is_reading {
             return write;
         }
@@ -452,8 +512,13 @@ impl Session {
                     reason: String::new(),
                 });
             }
+            Missed::Write if self.goes_on_waiting(now) => {}
             Missed::Write => {
-                count_rejected(Reject::WriteStall);
+                count_rejected(if self.write_pace.is_slow() {
+                    Reject::WriteRate
+                } else {
+                    Reject::WriteStall
+                });
                 self.failure = Some(WebSocketError::TimedOut { what: "write" });
                 self.abandon();
             }

@@ -36,6 +36,7 @@ use crate::files::FileSpan;
 use crate::gate::{Gate, GateLimits, Refusal};
 use crate::head::Head;
 use crate::limits::Reject;
+use crate::request::Request;
 use crate::upgrade::OnUpgrade;
 
 /// Bytes of a file that are sent at once, so that other connections get their
@@ -180,15 +181,17 @@ impl<S: Transport> Http1<S> {
 
     /// Reads until a request's head is complete, and begins to answer it.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        // It stays here until its handler takes it: each move copies it.
+        let mut arrived = None;
         loop {
             if std::mem::take(&mut self.is_fresh) {
                 let input = std::mem::take(&mut self.input);
-                match self.take_request(&input, cx) {
-                    Ok(Some(request)) => {
-                        self.begin(request, cx);
+                match self.take_request(&input, &mut arrived, cx) {
+                    Ok(true) => {
+                        self.begin(&mut arrived, cx);
                         return Poll::Ready(Ok(()));
                     }
-                    Ok(None) => self.input = input,
+                    Ok(false) => self.input = input,
                     Err(refusal) => return Poll::Ready(Err(End::Refused(refusal))),
                 }
             }
@@ -198,15 +201,15 @@ impl<S: Transport> Http1<S> {
             let is_new = self.input.is_empty();
             let received = self.poll_receive(cx, |this, cx, bytes| {
                 if is_new {
-                    let request = this.take_request(bytes, cx)?;
-                    if request.is_none() {
+                    let has_arrived = this.take_request(bytes, &mut arrived, cx)?;
+                    if !has_arrived {
                         this.input = bytes.to_vec();
                     }
-                    Ok(request)
+                    Ok(has_arrived)
                 } else {
                     this.input.extend_from_slice(bytes);
                     this.is_fresh = true;
-                    Ok(None)
+                    Ok(false)
                 }
             });
             match received {
@@ -216,12 +219,12 @@ impl<S: Transport> Http1<S> {
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Gone)),
                 Poll::Ready(Ok(Received::End)) => self.is_end = true,
-                Poll::Ready(Ok(Received::Taken(Ok(Some(request))))) => {
-                    self.begin(request, cx);
+                Poll::Ready(Ok(Received::Taken(Ok(true)))) => {
+                    self.begin(&mut arrived, cx);
                     return Poll::Ready(Ok(()));
                 }
                 // Part of a head: its deadline counts from its first byte.
-                Poll::Ready(Ok(Received::Taken(Ok(None)))) => self.note_waiting(),
+                Poll::Ready(Ok(Received::Taken(Ok(false)))) => self.note_waiting(),
                 Poll::Ready(Ok(Received::Taken(Err(refusal)))) => {
                     return Poll::Ready(Err(End::Refused(refusal)));
                 }
@@ -243,66 +246,63 @@ impl<S: Transport> Http1<S> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) if buffer.filled().is_empty() => Poll::Ready(Ok(Received::End)),
             Poll::Ready(Ok(())) => {
+                lane.metrics().received(buffer.filled().len());
                 let taken = take(self, cx, buffer.filled());
                 Poll::Ready(Ok(Received::Taken(taken)))
             }
         }
     }
 
-    /// Takes the head that `bytes` begin with and what is there of its body.
+    /// Takes the head that `bytes` begin with and what is there of its body into
+    /// `arrived`, to be answered; `false` while the head is incomplete.
     ///
-    /// What lies behind them becomes the input. `None` while the head is
-    /// incomplete.
-    fn take_request(&mut self, bytes: &[u8], cx: &Context<'_>) -> Result<Option<Request>, Refusal> {
+    /// What lies behind them becomes the input.
+    fn take_request(
+        &mut self,
+        bytes: &[u8],
+        arrived: &mut Option<Request>,
+        cx: &Context<'_>,
+    ) -> Result<bool, Refusal> {
         let Some(admitted) = self.gate.read_head(bytes)? else {
-            return Ok(None);
+            return Ok(false);
         };
         let head = Head::admitted(bytes, &admitted);
         let mut rest = &bytes[admitted.end..];
-        let mut request = Request {
-            body: Body::empty(),
-            current: Current {
-                work: Work::Sent,
-                feeder: None,
-                awaits_continue: admitted.expects_continue && rest.is_empty(),
-                version: head.version(),
-                is_head: head.method() == Method::HEAD,
-                is_last: admitted.is_last,
-            },
-            head,
-        };
+        self.current = Some(Current {
+            work: Work::Sent,
+            feeder: None,
+            awaits_continue: admitted.expects_continue && rest.is_empty(),
+            version: head.version(),
+            is_head: head.method() == Method::HEAD,
+            is_last: admitted.is_last,
+        });
+        let mut body = Body::empty();
         if self.gate.is_in_body() {
-            let taken = self.take_first_of_body(rest, &admitted, &mut request, cx);
+            let taken;
+            (body, taken) = self.take_first_of_body(rest, &admitted, cx);
             rest = &rest[taken..];
         }
         if !rest.is_empty() {
             self.input = rest.to_vec();
             self.is_fresh = true;
         }
-        Ok(Some(request))
+        let now = Instant::now();
+        *arrived = Some(Request::from_head(head, body, self.connection.peer, now));
+        Ok(true)
     }
 
     /// Calls the handler.
-    fn begin(&mut self, request: Request, cx: &mut Context<'_>) {
-        let Request {
-            head,
-            body,
-            current,
-        } = request;
+    fn begin(&mut self, arrived: &mut Option<Request>, cx: &mut Context<'_>) {
         // The deadline of the head has ended with it.
         self.connection.waiting.set(Waiting::Nothing);
-        self.current = Some(current);
-        match exchange::begin(&self.connection, head, body) {
+        let exchange = exchange::begin(&self.connection, arrived);
+        // Tells the connection that nobody wants its body.
+        *arrived = None;
+        match exchange {
             // Written at once: it is large, and each move copies it.
             Exchange::Ready(Some(answer)) => self.answer(answer, cx),
             exchange => self.current().work = Work::Handler(exchange),
         }
-    }
-
-    /// Writes the head of an answer, now that nobody reads the request's body.
-    fn answer(&mut self, answer: Answer, cx: &mut Context<'_>) {
-        self.skip_body(cx);
-        self.write_head(answer);
     }
 
     /// Drives handler, request body and response until the answer is gone.
@@ -345,8 +345,10 @@ impl<S: Transport> Http1<S> {
         self.current.as_mut().expect("a request is being answered")
     }
 
-    /// Writes the head of an answer into the output.
-    fn write_head(&mut self, mut answer: Answer) {
+    /// Writes the head of an answer into the output, now that nobody reads the
+    /// request's body.
+    fn answer(&mut self, mut answer: Answer, cx: &mut Context<'_>) {
+        self.skip_body(cx);
         let upgrade = OnUpgrade::take(answer.response.extensions_mut());
         let is_in_body = self.gate.is_in_body();
         let lane = &self.connection.lane;
@@ -451,11 +453,14 @@ impl<S: Transport> Http1<S> {
         }
         let length = remaining.min(MAX_SENDFILE_BYTES) as usize;
         let result = self.transport.poll_send_file(cx, file, offset, length);
-        self.connection.note_write(&result);
+        self.connection.note_write(&result, &self.transport);
         match ready!(result) {
             // The file has become shorter than its announced length.
             Ok(0) => current.work = Work::Failed(Framing::Length(remaining)),
-            Ok(length) => span.advance(length as u64),
+            Ok(length) => {
+                self.connection.lane.metrics().sent(length);
+                span.advance(length as u64);
+            }
             Err(error) if is_unsupported(&error) => {
                 let body = Body::file(Arc::clone(file), offset..offset + remaining);
                 current.work = Work::Body(body, Framing::Length(remaining));
@@ -467,10 +472,11 @@ impl<S: Transport> Http1<S> {
 
     /// Ends an exchange whose answer is written.
     fn finish(&mut self) -> Result<(), End> {
-        let current = self.current.take().expect("a request is being answered");
+        let is_last = self.current().is_last;
+        self.current = None;
         self.reset = None;
         self.connection.waiting.set(Waiting::Nothing);
-        if current.is_last {
+        if is_last {
             return Err(End::Complete);
         }
         self.is_fresh = !self.input.is_empty();
@@ -504,13 +510,6 @@ fn is_unsupported(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)
     )
-}
-
-/// A request that is about to begin.
-struct Request {
-    head: Head,
-    body: Body,
-    current: Current,
 }
 
 #[cfg(test)]

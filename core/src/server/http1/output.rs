@@ -106,16 +106,19 @@ impl Output {
                 };
                 Pin::new(&mut *transport).poll_write_vectored(cx, pieces)
             };
-            connection.note_write(&result);
+            connection.note_write(&result, transport);
             self.needs_flush = true;
             match ready!(result)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                length => self.advance(length),
+                length => {
+                    connection.lane.metrics().sent(length);
+                    self.advance(length);
+                }
             }
         }
         // TLS keeps bytes that the socket does not take: only a flush tells.
-        let result = Pin::new(transport).poll_flush(cx);
-        connection.note_write(&result);
+        let result = Pin::new(&mut *transport).poll_flush(cx);
+        connection.note_flush(&result, transport);
         self.needs_flush = !matches!(result, Poll::Ready(Ok(())));
         result
     }

@@ -3,7 +3,7 @@
 //! Guarantees: body bytes are read only while somebody waits for them; a peer
 //! that waits for `100 Continue` gets it then, and not when the answer is known
 //! without the body; one that leaves is noticed while its handler works, and one
-//! that resets even while nobody reads its body.
+//! that resets even while nobody reads its body, or behind the end of it.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{CONTINUE, Current, Http1, Received, Request, Work};
+use super::{CONTINUE, Http1, Received, Work};
 use crate::body::Body;
 use crate::error::BodyError;
 use crate::feed::{Feeder, feed};
@@ -20,15 +20,14 @@ use crate::server::connection::Waiting;
 use crate::server::stream::Transport;
 
 impl<S: Transport> Http1<S> {
-    /// Makes the body of `request`, which begins with `bytes`; how many were
-    /// taken.
+    /// The body of the current request, which begins with `bytes`, and how many
+    /// were taken.
     pub(super) fn take_first_of_body(
         &mut self,
         bytes: &[u8],
         admitted: &AdmittedHead,
-        request: &mut Request,
         cx: &Context<'_>,
-    ) -> usize {
+    ) -> (Body, usize) {
         let length = match admitted.framing {
             Framing::Fixed(length) => Some(length),
             _ => None,
@@ -40,27 +39,27 @@ impl<S: Transport> Http1<S> {
             .read_body(bytes, &mut |data| first.extend_from_slice(data));
         let limit = self.connection.lane.app.limits.max_body_bytes;
         if !self.gate.is_in_body() && read.is_ok() {
-            request.body = Body::whole(first.into(), limit);
-            return read.unwrap_or(0);
+            return (Body::whole(first.into(), limit), read.unwrap_or(0));
         }
+        self.connection.begin_body();
         let (feeder, body) = feed(first.into(), length, cx.waker().clone());
-        request.body = Body::fed(body, limit);
-        match read {
+        let taken = match read {
             Ok(taken) => {
-                request.current.feeder = Some(feeder);
+                self.current().feeder = Some(feeder);
                 taken
             }
             Err(refusal) => {
-                self.refuse_body(&mut request.current, &feeder, refusal);
+                self.refuse_body(&feeder, refusal);
                 bytes.len()
             }
-        }
+        };
+        (Body::fed(body, limit), taken)
     }
 
     /// Ends a body that breaks a rule; its handler answers.
-    fn refuse_body(&self, current: &mut Current, feeder: &Feeder, refusal: Refusal) {
+    fn refuse_body(&mut self, feeder: &Feeder, refusal: Refusal) {
         self.connection.count(refusal.reject);
-        current.is_last = true;
+        self.current().is_last = true;
         feeder.end(Err(BodyError::incomplete(refusal.detail)));
     }
 
@@ -83,7 +82,7 @@ impl<S: Transport> Http1<S> {
     /// waits for it, or its departure. Ready when something has changed.
     pub(super) fn poll_peer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_end {
-            return Poll::Pending;
+            return self.poll_reset(cx);
         }
         if !self.gate.is_in_body() {
             if !self.input.is_empty() {
@@ -98,7 +97,7 @@ impl<S: Transport> Http1<S> {
                     self.is_end = true;
                     let now = Instant::now();
                     self.connection.wait_for(Waiting::Departure, now);
-                    Poll::Pending
+                    self.poll_reset(cx)
                 }
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(Received::Taken(()))) | Poll::Pending => Poll::Pending,
@@ -108,12 +107,7 @@ impl<S: Transport> Http1<S> {
         let is_wanted = current.feeder.as_ref().is_some_and(Feeder::is_wanted);
         if !is_wanted {
             self.connection.waiting.set(Waiting::Nothing);
-            let transport = &self.transport;
-            let reset = self.reset.get_or_insert_with(|| transport.reset());
-            return reset
-                .as_mut()
-                .poll(cx)
-                .map(|()| Err(io::ErrorKind::ConnectionReset.into()));
+            return self.poll_reset(cx);
         }
         let is_unanswered = matches!(current.work, Work::Handler(_));
         if std::mem::take(&mut current.awaits_continue) && is_unanswered {
@@ -122,17 +116,18 @@ impl<S: Transport> Http1<S> {
             buffer.extend_from_slice(CONTINUE);
             return Poll::Ready(Ok(()));
         }
-        match self.poll_receive(cx, Self::take_body) {
+        let received = self.poll_receive(cx, |this, cx, bytes| {
+            this.connection.note_body(bytes.len());
+            this.take_body(cx, bytes);
+        });
+        match received {
             Poll::Pending => {
                 if self.connection.waiting.get() != Waiting::Body {
                     self.connection.wait_for(Waiting::Body, Instant::now());
                 }
                 Poll::Pending
             }
-            Poll::Ready(Ok(Received::Taken(()))) => {
-                self.connection.waiting.set(Waiting::Nothing);
-                Poll::Ready(Ok(()))
-            }
+            Poll::Ready(Ok(Received::Taken(()))) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(Received::End)) => {
                 self.is_end = true;
                 self.connection.wait_for(Waiting::Departure, Instant::now());
@@ -146,6 +141,17 @@ impl<S: Transport> Http1<S> {
         }
     }
 
+    /// Ready, with an error, once the peer has reset the connection, which
+    /// nothing is read of.
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let transport = &self.transport;
+        let reset = self.reset.get_or_insert_with(|| transport.reset());
+        reset
+            .as_mut()
+            .poll(cx)
+            .map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
     /// Passes on body bytes; what lies behind the body becomes the input.
     fn take_body(&mut self, _: &mut Context<'_>, bytes: &[u8]) {
         let mut data = Vec::new();
@@ -153,7 +159,7 @@ impl<S: Transport> Http1<S> {
             .gate
             .read_body(bytes, &mut |content| data.extend_from_slice(content));
         let is_complete = !self.gate.is_in_body();
-        let mut current = self.current.take().expect("a request is being answered");
+        let current = self.current();
         if let Some(feeder) = &current.feeder {
             feeder.push(Bytes::from(data));
         }
@@ -168,10 +174,9 @@ impl<S: Transport> Http1<S> {
                 }
             }
             Err(refusal) => match current.feeder.take() {
-                Some(feeder) => self.refuse_body(&mut current, &feeder, refusal),
+                Some(feeder) => self.refuse_body(&feeder, refusal),
                 None => current.is_last = true,
             },
         }
-        self.current = Some(current);
     }
 }

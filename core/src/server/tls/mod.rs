@@ -4,6 +4,9 @@
 //! resumption, ALPN `h2` and `http/1.1`, client certificates when an authority
 //! is given.
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
+mod record_layer;
 mod session;
 mod stream;
 #[cfg(test)]
@@ -76,6 +79,8 @@ impl TlsFiles {
             .with_single_cert(certificates, key)
             .map_err(|error| config_error(&self.key, &error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // For the record layer, which takes over from rustls.
+        config.enable_secret_extraction = true;
         config.ticketer =
             ring::Ticketer::new().map_err(|error| config_error(&self.cert, &error))?;
         Ok(Arc::new(config))

@@ -4,13 +4,19 @@
 //! records are cut; plaintext that a reader has no room for is kept, never more
 //! than one receive's worth. Records are opened where they were received, and
 //! sealed into one buffer that every connection of a lane shares.
+//!
+//! ```text
+//! rustls: handshake, first answer ─▶ our record layer   (TLS 1.3, nothing pending)
+//! ```
 
 use std::sync::Arc;
 
-use rustls::Error;
 use rustls::server::{ServerConfig, ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError};
+use rustls::{AlertDescription, Error, ProtocolVersion};
 use tokio::io::ReadBuf;
+
+use super::record_layer::{Opened, RecordLayer};
 
 /// Largest plaintext of one record (RFC 8446 §5.1).
 pub(super) const MAX_RECORD_BYTES: usize = 16 * 1024;
@@ -20,7 +26,9 @@ const MAX_PARTIAL_BYTES: usize = 64 * 1024;
 
 /// The server's side of one TLS connection.
 pub(super) struct Session {
-    connection: UnbufferedServerConnection,
+    protection: Protection,
+    /// Whether the configuration lets rustls give its secrets away.
+    may_take_over: bool,
     /// Received, but part of a message or without room for its plaintext.
     received: Vec<u8>,
     /// Whether `received` may hold a whole record.
@@ -45,7 +53,16 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// What rustls is run for.
+/// Who opens and seals records.
+enum Protection {
+    /// During the handshake, for TLS 1.2, and until nothing of it is pending.
+    Rustls(Box<UnbufferedServerConnection>),
+    Records(Box<RecordLayer>),
+    /// Nobody: the session has failed.
+    Lost,
+}
+
+/// What the session is run for.
 enum Purpose<'a, 'b> {
     Receive(&'a mut ReadBuf<'b>),
     Seal(&'a [u8]),
@@ -57,7 +74,8 @@ impl Session {
     /// When the configuration cannot serve anybody.
     pub(super) fn new(config: Arc<ServerConfig>) -> Result<Self, Error> {
         Ok(Self {
-            connection: UnbufferedServerConnection::new(config)?,
+            may_take_over: config.enable_secret_extraction,
+            protection: Protection::Rustls(Box::new(UnbufferedServerConnection::new(config)?)),
             received: Vec::new(),
             is_fresh: false,
             plain: Vec::new(),
@@ -68,7 +86,7 @@ impl Session {
     }
 
     pub(super) fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        matches!(&self.protection, Protection::Rustls(connection) if connection.is_handshaking())
     }
 
     /// Whether the peer has sent its `close_notify`.
@@ -76,8 +94,12 @@ impl Session {
         self.is_closed
     }
 
+    /// What the handshake has agreed on; to be asked before anything is sealed.
     pub(super) fn alpn_protocol(&self) -> Option<&[u8]> {
-        self.connection.alpn_protocol()
+        match &self.protection {
+            Protection::Rustls(connection) => connection.alpn_protocol(),
+            Protection::Records(_) | Protection::Lost => None,
+        }
     }
 
     /// Whether [`Self::read`] has something to give or to say.
@@ -146,7 +168,30 @@ impl Session {
     /// # Errors
     /// When the session has failed.
     pub(super) fn seal(&mut self, plain: &[u8], records: &mut Records) -> Result<(), Error> {
-        self.write(Purpose::Seal(plain), records)
+        self.write(Purpose::Seal(plain), records)?;
+        self.take_over();
+        Ok(())
+    }
+
+    /// Whether the records are ours.
+    #[cfg(any(test, fuzzing))]
+    pub(super) const fn has_taken_over(&self) -> bool {
+        matches!(self.protection, Protection::Records(_))
+    }
+
+    /// As if the configuration kept its secrets.
+    #[cfg(test)]
+    pub(super) const fn keep_secrets(&mut self) {
+        self.may_take_over = false;
+    }
+
+    /// Lets one key seal fewer records than is safe.
+    #[cfg(test)]
+    pub(super) fn limit_sealed(&mut self, max_sealed: u64) {
+        let Protection::Records(layer) = &mut self.protection else {
+            panic!("rustls has its own limit");
+        };
+        layer.limit_sealed(max_sealed);
     }
 
     /// Adds the announcement to `records` that nothing follows.
@@ -159,11 +204,47 @@ impl Session {
 
     fn write(&mut self, purpose: Purpose<'_, '_>, records: &mut Records) -> Result<(), Error> {
         if self.failure.is_none() {
-            // Also what is kept of the other direction: it may be part of a
-            // message, whose place rustls remembers.
-            self.process_received(purpose, records);
+            // With rustls also what is kept of the other direction: it may be
+            // part of a message, whose place rustls remembers.
+            match &mut self.protection {
+                Protection::Records(layer) => {
+                    let sealed = match purpose {
+                        Purpose::Receive(_) => Ok(()),
+                        Purpose::Seal(plain) => layer.seal(plain, records),
+                        Purpose::Close => layer.seal_alert(AlertDescription::CloseNotify, records),
+                    };
+                    self.failure = sealed.err();
+                }
+                Protection::Rustls(_) | Protection::Lost => {
+                    self.process_received(purpose, records);
+                }
+            }
         }
         self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes the records over from rustls where it has nothing pending.
+    ///
+    /// Right after it has sealed something: it has then also said what it owed.
+    fn take_over(&mut self) {
+        let Protection::Rustls(connection) = &self.protection else {
+            return;
+        };
+        let has_nothing_pending = self.received.is_empty()
+            && !self.is_closed
+            && !connection.is_handshaking()
+            && !connection.wants_write();
+        let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+        if !(self.may_take_over && is_tls13 && has_nothing_pending) {
+            return;
+        }
+        let rustls = std::mem::replace(&mut self.protection, Protection::Lost);
+        if let Protection::Rustls(connection) = rustls {
+            match RecordLayer::take_over(*connection) {
+                Ok(layer) => self.protection = Protection::Records(Box::new(layer)),
+                Err(failure) => self.failure = Some(failure),
+            }
+        }
     }
 
     /// The failure, once nothing that came before is left to read.
@@ -187,17 +268,76 @@ impl Session {
         }
     }
 
-    /// Runs rustls over `wire` until `purpose` is met; how much is done with.
+    /// Works on `wire` until `purpose` is met; how much is done with.
     fn process(
+        &mut self,
+        wire: &mut [u8],
+        purpose: Purpose<'_, '_>,
+        records: &mut Records,
+    ) -> usize {
+        match (&self.protection, purpose) {
+            (Protection::Records(_), Purpose::Receive(target)) => self.open(wire, target, records),
+            (_, purpose) => self.run_rustls(wire, purpose, records),
+        }
+    }
+
+    /// Opens whole records of `wire` until `target` is full.
+    fn open(&mut self, wire: &mut [u8], target: &mut ReadBuf<'_>, records: &mut Records) -> usize {
+        let Protection::Records(layer) = &mut self.protection else {
+            return 0;
+        };
+        let mut taken = 0;
+        self.is_fresh = false;
+        while taken < wire.len() {
+            if target.remaining() == 0 {
+                self.is_fresh = true;
+                break;
+            }
+            let opened = match layer.open(&mut wire[taken..]) {
+                Ok(None) => break,
+                Ok(Some((length, opened))) => {
+                    taken += length;
+                    opened
+                }
+                Err((failure, alert)) => {
+                    self.failure = Some(failure);
+                    if let Some(alert) = alert {
+                        // Without a key there is no way to say it.
+                        drop(layer.seal_alert(alert, records));
+                    }
+                    break;
+                }
+            };
+            match opened {
+                Opened::Data(plain) => {
+                    let (fitting, more) = plain.split_at(plain.len().min(target.remaining()));
+                    target.put_slice(fitting);
+                    self.plain.extend_from_slice(more);
+                }
+                Opened::Closed => {
+                    self.is_closed = true;
+                    break;
+                }
+                Opened::Protocol => {}
+            }
+        }
+        taken
+    }
+
+    /// Runs rustls over `wire` until `purpose` is met.
+    fn run_rustls(
         &mut self,
         wire: &mut [u8],
         mut purpose: Purpose<'_, '_>,
         records: &mut Records,
     ) -> usize {
+        let Protection::Rustls(connection) = &mut self.protection else {
+            return 0;
+        };
         let mut taken = 0;
         self.is_fresh = false;
         loop {
-            let status = self.connection.process_tls_records(&mut wire[taken..]);
+            let status = connection.process_tls_records(&mut wire[taken..]);
             taken += status.discard;
             match status.state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
@@ -210,7 +350,7 @@ impl Session {
                         }
                         self.plain.extend_from_slice(rest);
                     }
-                    let is_all = taken == wire.len() && !self.connection.wants_write();
+                    let is_all = taken == wire.len() && !connection.wants_write();
                     match &purpose {
                         Purpose::Receive(_) if is_all => return taken,
                         Purpose::Receive(target) if target.remaining() == 0 => {
@@ -247,7 +387,7 @@ impl Session {
                 }
                 Err(failure) => {
                     self.failure = Some(failure);
-                    self.say_last(&mut wire[taken..], records);
+                    say_last(connection, &mut wire[taken..], records);
                     return taken;
                 }
             }
@@ -257,15 +397,15 @@ impl Session {
         }
         taken
     }
+}
 
-    /// Adds the alert that tells the peer why the session has failed.
-    fn say_last(&mut self, wire: &mut [u8], records: &mut Records) {
-        // What is to be sent comes before another look at the wrong record.
-        while self.connection.wants_write() {
-            match self.connection.process_tls_records(wire).state {
-                Ok(ConnectionState::EncodeTlsData(data)) => records.encode(data),
-                _ => return,
-            }
+/// Adds the alert that tells the peer why rustls has failed.
+fn say_last(connection: &mut UnbufferedServerConnection, wire: &mut [u8], records: &mut Records) {
+    // What is to be sent comes before another look at the wrong record.
+    while connection.wants_write() {
+        match connection.process_tls_records(wire).state {
+            Ok(ConnectionState::EncodeTlsData(data)) => records.encode(data),
+            _ => return,
         }
     }
 }
@@ -311,6 +451,19 @@ impl Records {
                 Err(EncodeError::AlreadyEncoded) => return,
             }
         }
+    }
+
+    /// Room for `num_bytes` behind what is there.
+    pub(super) fn room(&mut self, num_bytes: usize) -> &mut [u8] {
+        if self.bytes.len() < self.length + num_bytes {
+            self.grow(num_bytes);
+        }
+        &mut self.bytes[self.length..self.length + num_bytes]
+    }
+
+    /// Takes in what was written into [`Self::room`].
+    pub(super) const fn filled(&mut self, num_bytes: usize) {
+        self.length += num_bytes;
     }
 
     fn grow(&mut self, num_bytes: usize) {

@@ -103,14 +103,16 @@ impl TlsStream {
         cx: &mut Context<'_>,
         target: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
-        let buffers = Rc::clone(&self.buffers);
-        let mut wire = buffers.wire();
+        let mut wire = self.buffers.wire();
         let mut received = ReadBuf::new(&mut wire);
         ready!(Pin::new(&mut self.socket).poll_read(cx, &mut received))?;
         let wire = received.filled_mut();
-        let length = wire.len();
-        self.with_records(|session, records| session.receive(wire, target, records))?;
-        Poll::Ready(Ok(length))
+        let mut records = self.buffers.records.borrow_mut();
+        records.clear();
+        let result = self.session.receive(wire, target, &mut records);
+        say(&self.socket, &mut self.unsent, records.as_slice());
+        result.map_err(broken)?;
+        Poll::Ready(Ok(wire.len()))
     }
 
     /// Runs `work`, and sends or keeps what the protocol says in its course.
@@ -118,21 +120,10 @@ impl TlsStream {
         &mut self,
         work: impl FnOnce(&mut Session, &mut Records) -> Result<(), rustls::Error>,
     ) -> io::Result<()> {
-        let buffers = Rc::clone(&self.buffers);
-        let mut records = buffers.records.borrow_mut();
+        let mut records = self.buffers.records.borrow_mut();
         records.clear();
         let result = work(&mut self.session, &mut records);
-        let bytes = records.as_slice();
-        if !bytes.is_empty() {
-            // Not by a poll: the waker of whoever writes must stay. What the
-            // socket does not take now goes before the next write.
-            let sent = if self.unsent.is_empty() {
-                self.socket.try_write(bytes).unwrap_or(0)
-            } else {
-                0
-            };
-            self.unsent.extend_from_slice(&bytes[sent..]);
-        }
+        say(&self.socket, &mut self.unsent, records.as_slice());
         result.map_err(broken)
     }
 
@@ -175,6 +166,21 @@ impl TlsStream {
     }
 }
 
+/// Sends what the protocol says, or keeps it.
+fn say(socket: &TcpStream, unsent: &mut Vec<u8>, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    // Not by a poll: the waker of whoever writes must stay. What the socket
+    // does not take now goes before the next write.
+    let sent = if unsent.is_empty() {
+        socket.try_write(bytes).unwrap_or(0)
+    } else {
+        0
+    };
+    unsent.extend_from_slice(&bytes[sent..]);
+}
+
 fn broken(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
@@ -186,6 +192,11 @@ impl Transport for TlsStream {
 
     fn discard_unsent(&self) {
         self.socket.discard_unsent();
+    }
+
+    fn num_unsent(&self) -> Option<u64> {
+        let kept = (self.unsent.len() - self.num_sent) as u64;
+        Some(kept + self.socket.num_unsent()?)
     }
 }
 

@@ -1,24 +1,30 @@
 //! A server's settings as data, for a server that another process configures.
 //!
 //! Guarantee: what can be said here can be sent as JSON and means the same
-//! there; nothing is read but the TLS files that it names.
+//! there; nothing is read but the files and folders that it names.
+
+mod routes;
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::routes::{FilesConfig, ProxyConfig};
 use crate::compression::Compression;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::middleware::{
     AccessLog, AccessLogFormat, Cors, CorsConfig, Forwarded, ForwardedHeader, HostPattern,
-    HttpsRedirect, RateLimit, RateLimitConfig, RequestId, SecurityHeaders, TrustedHosts,
-    TrustedPeer,
+    HttpsRedirect, OtlpEndpoint, RateLimit, RateLimitConfig, RequestId, SecurityHeaders, Trace,
+    TrustedHosts, TrustedPeer,
 };
+use crate::router::Router;
 use crate::server::{MetricsMount, Server, TlsFiles};
+use crate::session::Sessions;
 
-/// What a [`Server`] is to be, without its routes and addresses.
+/// What a [`Server`] is to be, without its addresses and its own routes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(
@@ -56,10 +62,42 @@ pub struct ServerConfig {
     pub https_redirect: Option<u16>,
     /// See [`Server::rate_limit`].
     pub rate_limit: Option<RateLimitConfig>,
+    /// Header that says whose request it is, for [`RateLimit::by_header`].
+    pub rate_limit_header: Option<String>,
     /// See [`Server::security_headers`].
     pub security_headers: bool,
     /// Age of `Strict-Transport-Security`.
     pub hsts: Option<Duration>,
+    /// See [`Server::sessions`].
+    pub sessions: Option<SessionConfig>,
+    /// See [`Server::trace`].
+    pub trace: Option<TraceConfig>,
+    /// Folders that are served.
+    pub files: FilesConfig,
+    /// Servers that routes are given to.
+    pub proxy: ProxyConfig,
+}
+
+/// What visitors' sessions are sealed with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionConfig {
+    /// See [`Sessions::from_file`].
+    pub secret_file: PathBuf,
+    /// See [`Sessions::cookie_name`].
+    pub cookie: String,
+    /// See [`Sessions::max_age`].
+    pub max_age: Duration,
+}
+
+/// How the server takes part in traces.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceConfig {
+    /// Collector of spans, as an [`OtlpEndpoint`]; `None` to keep them here.
+    pub endpoint: Option<String>,
+    /// Name of this service in spans.
+    pub service_name: String,
+    /// See [`Trace::sample_percent`].
+    pub sample_percent: u8,
 }
 
 /// How responses are compressed.
@@ -93,13 +131,40 @@ impl Default for ServerConfig {
             forwarded_header: ForwardedHeader::default(),
             https_redirect: None,
             rate_limit: None,
+            rate_limit_header: None,
             security_headers: false,
             hsts: None,
+            sessions: None,
+            trace: None,
+            files: FilesConfig::default(),
+            proxy: ProxyConfig::default(),
         }
     }
 }
 
 impl ServerConfig {
+    /// Adds the routes of proxies and folders to those of an application.
+    ///
+    /// # Errors
+    /// A folder or an upstream that cannot be served, or a route that another
+    /// one has.
+    pub fn mount(&self, router: Router) -> Result<Router, Error> {
+        let router = self.proxy.mount(router, self.tls.is_some())?;
+        self.files.mount(router)
+    }
+
+    /// Reads each file that the server will read when it starts; folders and
+    /// upstreams are looked at by [`Self::mount`].
+    ///
+    /// # Errors
+    /// As [`Self::apply`] and [`Server::bind`].
+    pub fn check_files(&self) -> Result<(), Error> {
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
+        self.open_sessions().map(drop)
+    }
+
     /// Switches on in `server` what is asked for.
     ///
     /// # Errors
@@ -156,7 +221,21 @@ impl ServerConfig {
             server = server.https_redirect(HttpsRedirect::new().port(port));
         }
         if let Some(config) = self.rate_limit {
-            server = server.rate_limit(RateLimit::new(config)?);
+            let mut limit = RateLimit::new(config)?;
+            if let Some(name) = &self.rate_limit_header {
+                let name = name.parse().map_err(|_| Error::Config {
+                    key: "server.rate_limit_header",
+                    reason: format!("{name:?} is no name of a header"),
+                })?;
+                limit = limit.by_header(name);
+            }
+            server = server.rate_limit(limit);
+        } else if self.rate_limit_header.is_some() {
+            return Err(Error::Config {
+                key: "server.rate_limit_header",
+                reason: "it says who a client is for `server.rate_limit`, which is not set"
+                    .to_owned(),
+            });
         }
         if self.security_headers || self.hsts.is_some() {
             let mut headers = SecurityHeaders::default();
@@ -165,7 +244,34 @@ impl ServerConfig {
             }
             server = server.security_headers(headers);
         }
+        if let Some(sessions) = self.open_sessions()? {
+            server = server.sessions(sessions);
+        }
+        if let Some(config) = &self.trace {
+            let mut trace = Trace::new().sample_percent(config.sample_percent);
+            if let Some(endpoint) = &config.endpoint {
+                let endpoint: OtlpEndpoint =
+                    endpoint
+                        .parse()
+                        .map_err(|reason: &'static str| Error::Config {
+                            key: "trace.endpoint",
+                            reason: format!("{reason}, found {endpoint:?}"),
+                        })?;
+                trace = trace.export(endpoint, &config.service_name)?;
+            }
+            server = server.trace(trace);
+        }
         Ok(server)
+    }
+
+    fn open_sessions(&self) -> Result<Option<Sessions>, Error> {
+        let Some(config) = &self.sessions else {
+            return Ok(None);
+        };
+        Sessions::from_file(&config.secret_file)?
+            .cookie_name(&config.cookie)?
+            .max_age(config.max_age)
+            .map(Some)
     }
 }
 
@@ -198,12 +304,47 @@ mod tests {
                 zstd: 3,
             }),
             hsts: Some(Duration::from_mins(1)),
+            trace: Some(TraceConfig {
+                endpoint: None,
+                service_name: "a".to_owned(),
+                sample_percent: 5,
+            }),
+            files: FilesConfig {
+                folders: vec![("/f".to_owned(), PathBuf::from("/"))],
+                index: None,
+                ..FilesConfig::default()
+            },
+            proxy: ProxyConfig {
+                upstreams: vec![("/p".to_owned(), "http://127.0.0.1:1/".to_owned())],
+                ..ProxyConfig::default()
+            },
+            metrics: MetricsMount::Inherited(7),
             ..ServerConfig::default()
         };
         let text = serde_json::to_string(&config).expect("it serialises");
         let read: ServerConfig = serde_json::from_str(&text).expect("it parses");
         assert_eq!(read, config);
-        assert!(read.apply(Server::new(Router::new())).is_ok());
+        let router = read.mount(Router::new()).expect("the routes are valid");
+        let patterns: Vec<_> = router.routes().map(|route| route.pattern).collect();
+        for prefix in ["/f", "/p"] {
+            assert!(patterns.iter().any(|known| known.starts_with(prefix)));
+        }
+        assert!(read.apply(Server::new(router)).is_ok());
+    }
+
+    #[test]
+    fn files_are_looked_at_before_they_are_needed() {
+        let config = ServerConfig {
+            sessions: Some(SessionConfig {
+                secret_file: PathBuf::from("/nowhere/secrets"),
+                cookie: "session".to_owned(),
+                max_age: Duration::from_mins(1),
+            }),
+            ..ServerConfig::default()
+        };
+        let error = config.check_files().unwrap_err().to_string();
+        assert!(error.contains("server.session.secret_file"), "{error}");
+        assert!(config.apply(Server::new(Router::new())).is_err());
     }
 
     #[test]
@@ -217,6 +358,21 @@ mod tests {
             error.to_string().contains("server.trusted_proxies"),
             "{error}"
         );
+        let config = ServerConfig {
+            rate_limit: Some(RateLimitConfig::new("1/s".parse().unwrap(), 1)),
+            rate_limit_header: Some("no header".to_owned()),
+            ..ServerConfig::default()
+        };
+        let error = config.apply(Server::new(Router::new())).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("server.rate_limit_header"), "{error}");
+        let config = ServerConfig {
+            rate_limit_header: Some("x-api-key".to_owned()),
+            ..ServerConfig::default()
+        };
+        let error = config.apply(Server::new(Router::new())).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("server.rate_limit_header"), "{error}");
         assert!(serde_json::from_str::<ServerConfig>("{\"unknown\": 1}").is_err());
     }
 }

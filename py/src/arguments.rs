@@ -14,7 +14,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyList, PyString};
 use smallvec::SmallVec;
 
+use crate::decode::decode;
 use crate::route::{Coercion, Input, Plan, Source};
+use crate::shape_decode::decode_shaped;
 
 /// Arguments of one call; most targets take few.
 pub(crate) type Arguments<'py> = SmallVec<[Bound<'py, PyAny>; 6]>;
@@ -84,7 +86,7 @@ fn value<'py>(
             if body.is_empty() {
                 None
             } else if is_json(request) {
-                Some(converted(input, PyBytes::new(py, body).into_any()))
+                Some(json_body(py, input, body))
             } else {
                 return Err(NeedsSlowPath);
             }
@@ -103,12 +105,12 @@ fn parse_query(query: &str) -> Result<Query<'_>, NeedsSlowPath> {
     pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decode(name)?, decode(value)?))
+            Ok((decode_form(name)?, decode_form(value)?))
         })
         .collect()
 }
 
-fn decode(text: &str) -> Result<Cow<'_, str>, NeedsSlowPath> {
+fn decode_form(text: &str) -> Result<Cow<'_, str>, NeedsSlowPath> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Ok(Cow::Borrowed(text));
     }
@@ -169,6 +171,24 @@ fn is_json(request: &Request) -> bool {
         .eq_ignore_ascii_case(b"application/json")
 }
 
+fn json_body<'py>(
+    py: Python<'py>,
+    input: &Input,
+    body: &Bytes,
+) -> Result<Bound<'py, PyAny>, NeedsSlowPath> {
+    if let Coercion::Json(root) = input.coercion
+        && let Ok(value) = decode(py, body, root)
+    {
+        return Ok(value);
+    }
+    if let Some(shape) = &input.shape
+        && let Ok(value) = decode_shaped(py, body, shape)
+    {
+        return Ok(value);
+    }
+    converted(input, PyBytes::new(py, body).into_any())
+}
+
 fn coerce<'py>(
     py: Python<'py>,
     input: &Input,
@@ -181,6 +201,7 @@ fn coerce<'py>(
             if (1..=18).contains(&digits.len())
                 && digits.bytes().all(|byte| byte.is_ascii_digit())
                 && let Ok(number) = text.parse::<i64>()
+                && input.bounds.contains(&number)
                 && let Ok(number) = number.into_pyobject(py)
             {
                 return Ok(number.into_any());
@@ -204,7 +225,7 @@ fn coerce<'py>(
             "false" | "0" => return Ok(PyBool::new(py, false).to_owned().into_any()),
             _ => {}
         },
-        Coercion::Call => {}
+        Coercion::Call | Coercion::Json(_) => {}
         Coercion::Unknown => return Err(NeedsSlowPath),
     }
     converted(input, PyString::new(py, text).into_any())

@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 
 /// Gives its value at the first step, without a turn of the loop.
 #[pyclass(frozen, module = "justapi._core")]
@@ -13,6 +14,12 @@ pub(crate) struct Ready {
 impl Ready {
     /// An awaitable of `value`.
     pub(crate) fn of(py: Python<'_>, value: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyAny>> {
+        // Of None there is one for all: it remembers nothing of who waits.
+        static OF_NONE: PyOnceLock<Py<Ready>> = PyOnceLock::new();
+        if value.is_none() {
+            let ready = OF_NONE.get_or_try_init(py, || Py::new(py, Self { value }))?;
+            return Ok(ready.bind(py).clone().into_any());
+        }
         Ok(Bound::new(py, Self { value })?.into_any())
     }
 }

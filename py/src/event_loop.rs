@@ -16,7 +16,10 @@ use std::task::Waker;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySet, PyTuple};
+use pyo3::types::{PyDict, PySet, PyString, PyTuple};
+use smallvec::SmallVec;
+
+use crate::task_registry;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<EventLoop>>> = const { RefCell::new(None) };
@@ -54,6 +57,9 @@ enum TaskStarter {
         task: Py<PyAny>,
         kwargs: Py<PyDict>,
         capture: Py<Capture>,
+        /// `capture.call_soon`, which is called without a tuple and a dict.
+        call_soon: Py<PyAny>,
+        num_started: Cell<u64>,
     },
 }
 
@@ -78,7 +84,7 @@ impl Capture {
 #[pymethods]
 impl Capture {
     #[pyo3(signature = (callback, *arguments, context=None))]
-    fn __call__<'py>(
+    fn call_soon<'py>(
         &self,
         callback: Bound<'py, PyAny>,
         arguments: &Bound<'py, PyTuple>,
@@ -100,6 +106,25 @@ impl Capture {
         let kwargs = PyDict::new(py);
         kwargs.set_item(intern!(py, "context"), context)?;
         self.call_soon.bind(py).call(all, Some(&kwargs)).map(Some)
+    }
+}
+
+/// Keeps a loop the current one of its thread, unless another has taken over.
+///
+/// What a thread leaves in its variables is dropped when it ends, where it is
+/// not attached to the interpreter any more.
+#[must_use]
+pub(crate) struct Entered(Rc<EventLoop>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let left = CURRENT.with_borrow_mut(|current| {
+            let is_ours = current
+                .as_ref()
+                .is_some_and(|current| Rc::ptr_eq(current, &self.0));
+            if is_ours { current.take() } else { None }
+        });
+        drop(left);
     }
 }
 
@@ -128,14 +153,21 @@ impl EventLoop {
                 kwargs: kwargs.unbind(),
             }
         } else {
+            task_registry::install(py)?;
+            let call_soon = event_loop.getattr("call_soon")?;
+            // There for good: a dict grows with each key that comes and goes.
+            attributes.set_item("call_soon", &call_soon)?;
             let capture = Capture {
                 callback: Mutex::new(None),
-                call_soon: event_loop.getattr("call_soon")?.unbind(),
+                call_soon: call_soon.unbind(),
             };
+            let capture = Bound::new(py, capture)?;
             TaskStarter::Captured {
                 task: task.unbind(),
                 kwargs: kwargs.unbind(),
-                capture: Py::new(py, capture)?,
+                call_soon: capture.getattr("call_soon")?.unbind(),
+                capture: capture.unbind(),
+                num_started: Cell::new(0),
             }
         };
         Ok(Self {
@@ -153,8 +185,13 @@ impl EventLoop {
         })
     }
 
-    /// Makes it the loop of the calling thread.
-    pub(crate) fn enter(self: &Rc<Self>) {
+    /// Makes it the loop of the calling thread, until the result is dropped.
+    pub(crate) fn enter(self: &Rc<Self>) -> Entered {
+        self.make_current();
+        Entered(Rc::clone(self))
+    }
+
+    fn make_current(self: &Rc<Self>) {
         // Dropped after the cell is free: the end of a loop may run code of
         // the application's, which asks for the current one.
         drop(CURRENT.replace(Some(Rc::clone(self))));
@@ -187,10 +224,19 @@ impl EventLoop {
                 task,
                 kwargs,
                 capture,
+                call_soon,
+                num_started,
             } => {
-                attributes.set_item(intern!(py, "call_soon"), capture)?;
-                let made = task.bind(py).call((coroutine,), Some(kwargs.bind(py)));
-                attributes.del_item(intern!(py, "call_soon"))?;
+                let kwargs = kwargs.bind(py);
+                num_started.set(num_started.get() + 1);
+                kwargs.set_item(intern!(py, "name"), name(py, num_started.get()))?;
+                let own = attributes.get_item(intern!(py, "call_soon"))?;
+                attributes.set_item(intern!(py, "call_soon"), call_soon)?;
+                let made = task.bind(py).call((coroutine,), Some(kwargs));
+                match own {
+                    Some(own) => attributes.set_item(intern!(py, "call_soon"), own)?,
+                    None => attributes.del_item(intern!(py, "call_soon"))?,
+                }
                 let step = capture.get().take();
                 let made = made?;
                 if let Some((callback, context)) = step {
@@ -253,15 +299,15 @@ impl EventLoop {
         }
     }
 
-    /// Has the loop call `function` with `argument` soon.
-    pub(crate) fn call_soon(
+    /// Has the loop call `function` with two arguments soon.
+    pub(crate) fn call_soon<'py>(
         &self,
-        py: Python<'_>,
-        function: &Bound<'_, PyAny>,
-        argument: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+        (first, second): (Py<PyAny>, Option<Bound<'py, PyAny>>),
     ) -> PyResult<()> {
         let event_loop = self.object.bind(py);
-        event_loop.call_method1(intern!(py, "call_soon"), (function, argument))?;
+        event_loop.call_method1(intern!(py, "call_soon"), (function, first, second))?;
         self.after_call(py);
         Ok(())
     }
@@ -270,9 +316,17 @@ impl EventLoop {
     ///
     /// # Errors
     /// `RuntimeError` within another `select()`.
-    pub(crate) fn begin_select(&self, py: Python<'_>) -> PyResult<Selecting<'_>> {
+    pub(crate) fn begin_select(self: &Rc<Self>, py: Python<'_>) -> PyResult<Selecting<'_>> {
         if self.is_selecting.replace(true) {
             return Err(PyRuntimeError::new_err("the lane is serving already"));
+        }
+        // A thread may have loops in turns.
+        let is_current = CURRENT.with_borrow(|current| {
+            let current = current.as_ref();
+            current.is_some_and(|current| Rc::ptr_eq(current, self))
+        });
+        if !is_current {
+            self.make_current();
         }
         let selecting = Selecting(self);
         let attributes = self.attributes.bind(py);
@@ -309,4 +363,12 @@ impl EventLoop {
             self.completed.borrow_mut().push(waker);
         }
     }
+}
+
+/// Name of a request's task: what asyncio would call it costs it more to make.
+fn name(py: Python<'_>, number: u64) -> Bound<'_, PyString> {
+    const PREFIX: &[u8] = b"request-";
+    let mut text = SmallVec::<[u8; 32]>::from_slice(PREFIX);
+    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    PyString::new(py, std::str::from_utf8(&text).unwrap_or_default())
 }

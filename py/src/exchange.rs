@@ -3,24 +3,30 @@
 //! Guarantee: nothing of it is made before somebody asks; the body is read
 //! only while the application receives it.
 
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use http::{Method, Version};
-use justapi_core::{Body, BodyError, Peer, Request};
+use http::{Method, StatusCode, Version};
+use justapi_core::{Body, BodyError, Peer, Reject, Request, Response, Session};
 use percent_encoding::percent_decode_str;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use smallvec::SmallVec;
 
 use crate::awaitable::Ready;
 use crate::event_loop::EventLoop;
+use crate::kept::Kept;
 use crate::mount::Mount;
 use crate::respond;
 use crate::route::Plan;
+use crate::session;
 use crate::shared::{Shared, is_done, resolve};
 
 /// A request that Python has a hold of.
@@ -35,6 +41,7 @@ pub(crate) struct Exchange {
     scope: OnceLock<Py<PyDict>>,
     context: Mutex<Option<Py<PyAny>>>,
     response: Mutex<respond::Start>,
+    is_outside: AtomicBool,
 }
 
 /// What is left of the request's body.
@@ -49,8 +56,9 @@ pub(crate) enum Content {
     Kept(Option<Result<Bytes, BodyError>>, Body),
     /// It has been received to its end.
     Ended,
-    /// It cannot be received: the client has left or broken a rule.
-    Failed,
+    /// It cannot be received: the client has left or broken a rule, and an
+    /// answer of this status is counted as this.
+    Failed(Option<(StatusCode, Reject)>),
 }
 
 impl Content {
@@ -74,7 +82,7 @@ impl Exchange {
         Bound::new(
             py,
             Self {
-                shared: Arc::default(),
+                shared: Shared::new(mount, &request),
                 is_head: request.method() == Method::HEAD,
                 request: Mutex::new(request),
                 body: Arc::new(Mutex::new(body)),
@@ -83,6 +91,7 @@ impl Exchange {
                 scope: OnceLock::new(),
                 context: Mutex::new(None),
                 response: Mutex::default(),
+                is_outside: AtomicBool::new(false),
             },
         )
     }
@@ -100,12 +109,54 @@ impl Exchange {
         &self.response
     }
 
+    /// Adds to an answer what is known of its request: that middleware has
+    /// nothing to do with it, which limit its body has broken, or a session
+    /// that has changed.
+    pub(crate) fn complete(&self, py: Python<'_>, mut response: Response) -> PyResult<Response> {
+        if self.is_outside.load(Ordering::Relaxed) {
+            response.extensions_mut().insert(respond::Outside);
+            return Ok(response);
+        }
+        if let Some((status, reject)) = self.refusal()
+            && status == response.status()
+        {
+            response.extensions_mut().insert(reject);
+        }
+        let scope = self.scope.get().filter(|_| self.mount.has_sessions);
+        let Some(scope) = scope else {
+            return Ok(response);
+        };
+        let after = match scope.bind(py).get_item(intern!(py, "session"))? {
+            Some(session) => session::read(&session)?,
+            None => Session::new(),
+        };
+        let request = self.request.lock_py_attached(py);
+        let before = request.unwrap_or_else(PoisonError::into_inner).session();
+        Ok(if after == before {
+            response
+        } else if after.is_empty() {
+            response.without_session()
+        } else {
+            response.with_session(after)
+        })
+    }
+
     fn make_scope<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         // Python may run below, and another thread may wait for this lock.
         let request = self.request.lock_py_attached(py);
         let request = request.unwrap_or_else(PoisonError::into_inner);
-        let scope = base_scope(py, &request, &self.mount, "http")?;
-        scope.set_item(intern!(py, "method"), request.method().as_str())?;
+        let scope = base_scope(py, &request, &self.mount, false)?;
+        let method = match *request.method() {
+            Method::GET => intern!(py, "GET").clone(),
+            Method::POST => intern!(py, "POST").clone(),
+            _ => PyString::new(py, request.method().as_str()),
+        };
+        scope.set_item(intern!(py, "method"), method)?;
+        if self.shared.witness().is_some()
+            && let Some(extensions) = scope.get_item(intern!(py, "extensions"))?
+        {
+            extensions.set_item(intern!(py, "http.response.debug"), PyDict::new(py))?;
+        }
         if let Some(plan) = &self.plan {
             scope.set_item(intern!(py, "app"), self.mount.app.bind(py))?;
             let params = PyDict::new(py);
@@ -133,69 +184,90 @@ pub(crate) fn base_scope<'py>(
     py: Python<'py>,
     request: &Request,
     mount: &Mount,
-    kind: &str,
+    is_socket: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let scope = PyDict::new(py);
-    scope.set_item(intern!(py, "type"), kind)?;
-    scope.set_item(intern!(py, "asgi"), mount.asgi.bind(py))?;
-    let version = match request.version() {
-        Version::HTTP_10 => intern!(py, "1.0"),
-        Version::HTTP_2 => intern!(py, "2"),
-        _ => intern!(py, "1.1"),
-    };
-    scope.set_item(intern!(py, "http_version"), version)?;
-    let is_socket = kind == "websocket";
+    // A copy has room for all keys, and most values need no change.
+    let scope = mount.scope.bind(py).copy()?;
+    if is_socket {
+        scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+        scope.del_item(intern!(py, "method"))?;
+    }
+    match request.version() {
+        Version::HTTP_10 => scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
+        Version::HTTP_2 => scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?,
+        _ => {}
+    }
     let scheme = match (request.scheme(), is_socket) {
-        ("https", false) => intern!(py, "https"),
-        ("https", true) => intern!(py, "wss"),
-        (_, false) => intern!(py, "http"),
-        (_, true) => intern!(py, "ws"),
+        ("https", false) => Some(intern!(py, "https")),
+        ("https", true) => Some(intern!(py, "wss")),
+        (_, false) => None,
+        (_, true) => Some(intern!(py, "ws")),
     };
-    scope.set_item(intern!(py, "scheme"), scheme)?;
+    if let Some(scheme) = scheme {
+        scope.set_item(intern!(py, "scheme"), scheme)?;
+    }
     let raw = request.path();
     let path = percent_decode_str(raw).decode_utf8_lossy();
     scope.set_item(intern!(py, "path"), path.as_ref())?;
     scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, raw.as_bytes()))?;
-    let query = request.query().unwrap_or_default();
-    scope.set_item(
-        intern!(py, "query_string"),
-        PyBytes::new(py, query.as_bytes()),
-    )?;
-    scope.set_item(intern!(py, "root_path"), mount.root_path.bind(py))?;
+    if let Some(query) = request.query() {
+        let query = PyBytes::new(py, query.as_bytes());
+        scope.set_item(intern!(py, "query_string"), query)?;
+    }
     scope.set_item(intern!(py, "headers"), headers(py, request)?)?;
-    let client = request.client().map(|address| {
+    if matches!(request.peer(), Peer::Memory(_)) {
+        scope.set_item(intern!(py, "client"), mount.client.bind(py))?;
+    } else if let Some(address) = request.client() {
         let port = match request.peer() {
             Peer::Tcp(peer) if peer.ip().to_canonical() == address => peer.port(),
             _ => 0,
         };
-        (address.to_string(), port)
-    });
-    scope.set_item(intern!(py, "client"), client)?;
-    scope.set_item(intern!(py, "server"), mount.server.bind(py))?;
+        scope.set_item(intern!(py, "client"), (shown(py, address), port))?;
+    }
     scope.set_item(intern!(py, "state"), mount.state.bind(py).copy()?)?;
     scope.set_item(intern!(py, "extensions"), mount.extensions.bind(py).copy()?)?;
+    if mount.has_sessions {
+        let session = session::write(py, &request.session())?;
+        scope.set_item(intern!(py, "session"), session)?;
+    }
     Ok(scope)
+}
+
+thread_local! {
+    /// Names of header lines in lower case, by their spelling.
+    static NAMES: RefCell<Kept<PyBytes>> = const { RefCell::new(Kept::new()) };
+    /// The last client's address as text: many come from one.
+    static ADDRESS: RefCell<Option<(IpAddr, Py<PyString>)>> = const { RefCell::new(None) };
+}
+
+fn shown(py: Python<'_>, address: IpAddr) -> Bound<'_, PyString> {
+    ADDRESS.with_borrow_mut(|last| match last {
+        Some((known, text)) if *known == address => text.bind(py).clone(),
+        _ => {
+            let text = PyString::new(py, &address.to_string());
+            *last = Some((address, text.clone().unbind()));
+            text
+        }
+    })
 }
 
 /// Header lines as ASGI wants them: names in lower case.
 fn headers<'py>(py: Python<'py>, request: &Request) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    let mut lower = Vec::new();
+    let mut pairs: SmallVec<[Bound<'py, PyTuple>; 24]> = SmallVec::new();
     let mut has_host = false;
     for (name, value) in request.fields() {
-        lower.clear();
-        lower.extend(name.iter().map(u8::to_ascii_lowercase));
-        has_host |= lower == b"host";
-        list.append((PyBytes::new(py, &lower), PyBytes::new(py, value)))?;
+        has_host |= name.eq_ignore_ascii_case(b"host");
+        let name = NAMES.with_borrow_mut(|names| {
+            names.get(py, name, || PyBytes::new(py, &name.to_ascii_lowercase()))
+        });
+        pairs.push((name, PyBytes::new(py, value)).into_pyobject(py)?);
     }
     // HTTP/2 names the host in a field of its own.
     if !has_host && let Some(host) = request.host() {
-        list.insert(
-            0,
-            (PyBytes::new(py, b"host"), PyBytes::new(py, host.as_bytes())),
-        )?;
+        let host = PyBytes::new(py, host.as_bytes());
+        pairs.insert(0, (PyBytes::new(py, b"host"), host).into_pyobject(py)?);
     }
-    Ok(list)
+    PyList::new(py, pairs)
 }
 
 #[pymethods]
@@ -218,7 +290,7 @@ impl Exchange {
 
     /// The ASGI scope.
     #[getter]
-    fn scope<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    pub(crate) fn scope<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if let Some(scope) = self.scope.get() {
             return Ok(scope.bind(py).clone());
         }
@@ -241,6 +313,23 @@ impl Exchange {
         drop(context);
         // Its end may run code of the application's.
         drop(replaced);
+    }
+
+    /// Whether no middleware has to do with the answer.
+    #[getter]
+    fn is_outside(&self) -> bool {
+        self.is_outside.load(Ordering::Relaxed)
+    }
+
+    #[setter]
+    fn set_is_outside(&self, is_outside: bool) {
+        self.is_outside.store(is_outside, Ordering::Relaxed);
+    }
+
+    /// Who watches the request, if a test client does.
+    #[getter]
+    fn witness<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.shared.witness().map(|witness| witness.object(py))
     }
 
     /// The ASGI callable that receives.
@@ -280,8 +369,8 @@ impl Exchange {
                 Ready::of(py, Some(made?.into_any().unbind()))
             }
             Content::Ended => self.wait_for_leaving(py, false),
-            Content::Failed => {
-                self.replace_content(Content::Failed);
+            Content::Failed(refusal) => {
+                self.replace_content(Content::Failed(refusal));
                 self.wait_for_leaving(py, true)
             }
         }
@@ -297,6 +386,15 @@ impl Exchange {
 }
 
 impl Exchange {
+    /// What an answer of this status is counted as, once the body has broken a
+    /// limit.
+    fn refusal(&self) -> Option<(StatusCode, Reject)> {
+        match *self.body.lock().unwrap_or_else(PoisonError::into_inner) {
+            Content::Failed(refusal) => refusal,
+            _ => None,
+        }
+    }
+
     fn replace_content(&self, content: Content) -> Content {
         replace(&self.body, content)
     }
@@ -375,7 +473,10 @@ fn received(
     match piece {
         Some(Ok(bytes)) => (Content::Unread(body), message(py, &bytes, true)),
         None => (Content::Ended, message(py, &[], false)),
-        Some(Err(error)) => (Content::Failed, failure(py, &error)),
+        Some(Err(error)) => (
+            Content::Failed(respond::refusal(&error)),
+            failure(py, &error),
+        ),
     }
 }
 

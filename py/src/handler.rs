@@ -22,10 +22,11 @@ use crate::event_loop::EventLoop;
 use crate::exchange::{Content, Exchange};
 use crate::interpreter::Entered;
 use crate::mount::{Mount, count};
-use crate::pool;
+use crate::pool::{self, Submitted};
 use crate::respond::{self, Shape};
 use crate::route::{Kind, Plan};
-use crate::shared::{Outcome, Shared, report};
+use crate::shared::{Outcome, Shared, guarded, report, result_of};
+use crate::witness::Witness;
 
 /// A route of the Python layer.
 #[derive(Clone)]
@@ -105,9 +106,7 @@ impl PythonHandler {
             content: Some(content),
             exchange: None,
         };
-        let step = call
-            .start(py)
-            .unwrap_or_else(|error| call.failed(py, error));
+        let step = guarded(|| call.start(py)).unwrap_or_else(|error| call.failed(py, error));
         if let Some(event_loop) = EventLoop::current() {
             event_loop.after_call(py);
         }
@@ -245,10 +244,14 @@ impl<'py> Call<'_, 'py> {
                 self.finish(py, result)
             }
             Kind::Inline | Kind::Thread => {
-                count(&handler.mount.counters.threaded);
                 let shared = self.shared();
-                pool::submit(py, target, arguments, &shared, handler.mount.cancels)?;
-                Ok(Step::Wait(self.waiting(shared)))
+                match pool::submit(py, target, arguments, &shared, handler.mount.cancels)? {
+                    Submitted::Taken => {
+                        count(&handler.mount.counters.threaded);
+                        Ok(Step::Wait(self.waiting(shared)))
+                    }
+                    Submitted::Full(limit) => Ok(Step::Answer(respond::queue_is_full(limit))),
+                }
             }
         }
     }
@@ -264,7 +267,11 @@ impl<'py> Call<'_, 'py> {
     fn shared(&self) -> Arc<Shared> {
         match &self.exchange {
             Some(exchange) => Arc::clone(exchange.get().shared()),
-            None => Arc::default(),
+            None => {
+                let request = self.request.as_ref();
+                let request = request.expect("it is there until an exchange is made of it");
+                Shared::new(&self.handler.mount, request)
+            }
         }
     }
 
@@ -277,18 +284,19 @@ impl<'py> Call<'_, 'py> {
     ) -> PyResult<Step> {
         let event_loop = EventLoop::of_lane()?;
         let task = event_loop.start_task(py, coroutine)?;
-        let shared = self.shared();
         if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-            let result = task.call_method0(intern!(py, "result"));
+            let result = result_of(&task);
             count(&self.handler.mount.counters.eager);
-            match stage {
-                Stage::Handler => return self.finish(py, result),
-                Stage::Answer => end_of_answer(py, &self.handler.mount, &shared, result),
+            if stage == Stage::Handler {
+                return self.finish(py, result);
             }
-        } else {
-            count(&self.handler.mount.counters.suspended);
-            watch(&event_loop, &task, &shared, &self.handler.mount, stage)?;
+            let shared = self.shared();
+            end_of_answer(py, &self.handler.mount, &shared, result);
+            return Ok(Step::Wait(self.waiting(shared)));
         }
+        count(&self.handler.mount.counters.suspended);
+        let shared = self.shared();
+        watch(&event_loop, &task, &shared, &self.handler.mount, stage)?;
         Ok(Step::Wait(self.waiting(shared)))
     }
 
@@ -310,12 +318,17 @@ impl<'py> Call<'_, 'py> {
 
     fn answer(&mut self, py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Step> {
         let handler = self.handler;
-        if is_plain(object) {
-            return respond::encoded(&handler.plan, object).map(Step::Answer);
+        if handler.plan.knows(object) || is_plain(object) {
+            let response = respond::encoded(&handler.plan, object)?;
+            return self.complete(py, response);
         }
-        match respond::shape(&handler.mount, object, self.is_head())? {
-            Shape::Value => respond::encoded(&handler.plan, object).map(Step::Answer),
-            Shape::Whole(response) => Ok(Step::Answer(response)),
+        let witness = self.witness();
+        match respond::shape(&handler.mount, object, self.is_head(), witness)? {
+            Shape::Value => {
+                let response = respond::encoded(&handler.plan, object)?;
+                self.complete(py, response)
+            }
+            Shape::Whole(response) => self.complete(py, response),
             Shape::Callable => {
                 let exchange = self.exchange(py)?;
                 let coroutine = handler
@@ -329,6 +342,24 @@ impl<'py> Call<'_, 'py> {
         }
     }
 
+    /// Adds what the request itself has to say of its answer.
+    fn complete(&self, py: Python<'py>, response: Response) -> PyResult<Step> {
+        let response = match &self.exchange {
+            Some(exchange) => exchange.get().complete(py, response)?,
+            None => response,
+        };
+        Ok(Step::Answer(response))
+    }
+
+    /// Who watches the request, if anybody does.
+    fn witness(&self) -> Option<Witness> {
+        match (&self.exchange, &self.request) {
+            (Some(exchange), _) => exchange.get().shared().witness().cloned(),
+            (None, Some(request)) => Witness::of(&self.handler.mount, request),
+            (None, None) => None,
+        }
+    }
+
     fn is_head(&self) -> bool {
         match (&self.request, &self.exchange) {
             (Some(request), _) => request.method() == Method::HEAD,
@@ -339,8 +370,13 @@ impl<'py> Call<'_, 'py> {
 
     /// Answers with what the application makes of an exception.
     fn failed(&mut self, py: Python<'py>, error: PyErr) -> Step {
-        self.try_failed(py, error).unwrap_or_else(|error| {
-            self.handler.mount.log(py, error);
+        guarded(|| self.try_failed(py, error)).unwrap_or_else(|error| {
+            let shared = self
+                .exchange
+                .as_ref()
+                .map(|exchange| exchange.get().shared());
+            let witness = shared.and_then(|shared| shared.witness());
+            self.handler.mount.failed(py, witness, error);
             Step::Answer(respond::server_error())
         })
     }
@@ -422,6 +458,9 @@ pub(crate) fn watch(
         stage,
     };
     event_loop.keep(py, task)?;
+    if let Some(witness) = shared.witness() {
+        witness.begin(task);
+    }
     task.call_method1(
         intern!(py, "add_done_callback"),
         (Bound::new(py, callback)?,),
@@ -446,12 +485,15 @@ impl TaskEnd {
         }
         // The task holds the request, which holds what is shared.
         self.shared.set_task(None);
-        let result = task.call_method0(intern!(py, "result"));
+        let result = result_of(task);
         match self.stage {
             Stage::Handler => self
                 .shared
                 .settle(Outcome::Result(result.map(Bound::unbind))),
             Stage::Answer => end_of_answer(py, &self.mount, &self.shared, result),
+        }
+        if let Some(witness) = self.shared.witness() {
+            witness.end(task);
         }
     }
 }
@@ -463,11 +505,16 @@ pub(crate) fn end_of_answer(
     shared: &Arc<Shared>,
     result: PyResult<Bound<'_, PyAny>>,
 ) {
-    let has_left = shared.has_left();
-    if let Err(error) = result
-        && !has_left
-    {
-        mount.log(py, error);
+    // What it raises because nobody listens is no failure; what follows a
+    // whole answer may be one.
+    let has_left = shared.has_left_early();
+    if let Err(error) = result {
+        if let Some(witness) = shared.witness() {
+            witness.failed(py, &error);
+        }
+        if !has_left {
+            mount.log(py, error);
+        }
     }
     if !shared.is_answered() {
         shared.settle(Outcome::Response(respond::server_error()));
@@ -511,8 +558,7 @@ impl Future for Waiting {
                     exchange: self.exchange.take().map(|exchange| exchange.into_bound(py)),
                 };
                 let result = result.map(|object| object.into_bound(py));
-                let step = call
-                    .finish(py, result)
+                let step = guarded(|| call.finish(py, result))
                     .unwrap_or_else(|error| call.failed(py, error));
                 if let Some(event_loop) = EventLoop::current() {
                     event_loop.after_call(py);
@@ -562,16 +608,25 @@ impl AsgiHandler {
         let content = Content::of(request.take_body());
         let exchange = Exchange::new(py, request, content, &self.mount, None)?;
         let shared = Arc::clone(exchange.get().shared());
-        let coroutine = self
-            .mount
-            .helpers
-            .run_app
-            .bind(py)
-            .call1((self.mount.app.bind(py), &exchange))?;
+        let app = self.mount.called.bind(py);
+        let coroutine = if self.mount.is_coroutine_function {
+            let (receive, send) = (intern!(py, "receive"), intern!(py, "send"));
+            app.call1((
+                exchange.get().scope(py)?,
+                exchange.getattr(receive)?,
+                exchange.getattr(send)?,
+            ))?
+        } else {
+            self.mount
+                .helpers
+                .run_app
+                .bind(py)
+                .call1((app, &exchange))?
+        };
         let event_loop = EventLoop::of_lane()?;
         let task = event_loop.start_task(py, coroutine)?;
         if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-            let result = task.call_method0(intern!(py, "result"));
+            let result = result_of(&task);
             end_of_answer(py, &self.mount, &shared, result);
         } else {
             watch(&event_loop, &task, &shared, &self.mount, Stage::Answer)?;
@@ -587,7 +642,7 @@ impl AsgiHandler {
 impl Handler for AsgiHandler {
     fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
         let begun = Python::attach(|py| {
-            let begun = self.begin(py, request);
+            let begun = guarded(|| self.begin(py, request));
             begun.map_err(|error| self.mount.log(py, error)).ok()
         });
         match begun {

@@ -9,14 +9,22 @@
 
 use std::cell::Cell;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use justapi_core::ParkHooks;
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PySet, PyTuple, PyType};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::progress::Progress;
 
 thread_local! {
     /// Thread state that was put aside while the thread waits.
@@ -24,15 +32,19 @@ thread_local! {
 }
 
 /// Hooks that let other threads have the interpreter while a lane waits.
-pub(crate) fn park_hooks() -> ParkHooks {
+pub(crate) fn park_hooks(progress: &Arc<Progress>) -> ParkHooks {
+    let (parked, unparked) = (Arc::clone(progress), Arc::clone(progress));
     ParkHooks {
-        before: Box::new(|| {
+        before: Box::new(move || {
+            parked.set_waiting(true);
             // SAFETY: the lane runs only within `select`, which holds a
             // `Python` token, so this thread is attached; `after` restores the
             // state on the same thread before anything else runs.
             SAVED.set(unsafe { ffi::PyEval_SaveThread() });
         }),
-        after: Box::new(|| {
+        after: Box::new(move || {
+            // Before the interpreter is waited for: that counts, too.
+            unparked.set_waiting(false);
             let saved = SAVED.replace(ptr::null_mut());
             if !saved.is_null() {
                 // SAFETY: the state was saved by `before` on this thread.
@@ -74,16 +86,124 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// The slots of pydantic's models, which hold what is not a field.
+///
+/// Instances are made and filled as pydantic itself does it: without running
+/// code of their class.
+#[derive(Debug)]
+pub(crate) struct ModelSlots {
+    fields_set: Py<PyAny>,
+    extra: Py<PyAny>,
+    private: Py<PyAny>,
+}
+
+impl ModelSlots {
+    /// Of the descriptors of fields set, extra members and private attributes.
+    ///
+    /// # Errors
+    /// One of them is no descriptor of a slot.
+    pub(crate) fn of(slots: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = slots.py();
+        let descriptor = py.import("types")?.getattr("MemberDescriptorType")?;
+        let slots: [Bound<'_, PyAny>; 3] = slots.extract()?;
+        for slot in &slots {
+            if !slot.is_exact_instance(&descriptor) {
+                return Err(PyTypeError::new_err("the model has no slots"));
+            }
+        }
+        let [fields_set, extra, private] = slots.map(Bound::unbind);
+        Ok(Self {
+            fields_set,
+            extra,
+            private,
+        })
+    }
+
+    /// A bare instance of `class`, whose `__new__` is that of `object`.
+    pub(crate) fn new_instance<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyAny>> {
+        let py = class.py();
+        let class = class.as_type_ptr();
+        let arguments = PyTuple::empty(py);
+        // SAFETY: attached, and `class` is a type that is ready, so its slot
+        // is settled; it takes a tuple and may be given no keywords.
+        unsafe {
+            let make = (*class)
+                .tp_new
+                .ok_or_else(|| PyTypeError::new_err("the class has no instances"))?;
+            let made = make(class, arguments.as_ptr(), ptr::null_mut());
+            Bound::from_owned_ptr_or_err(py, made)
+        }
+    }
+
+    /// The attributes of an instance, as `object` keeps them.
+    pub(crate) fn attributes<'py>(instance: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let py = instance.py();
+        // SAFETY: attached; the result is a new reference or null with an
+        // exception set.
+        let attributes = unsafe {
+            let made = ffi::PyObject_GenericGetDict(instance.as_ptr(), ptr::null_mut());
+            Bound::from_owned_ptr_or_err(py, made)?
+        };
+        Ok(attributes.cast_into::<PyDict>()?)
+    }
+
+    /// A new set of the same names.
+    pub(crate) fn copy_of<'py>(names: &Bound<'py, PySet>) -> PyResult<Bound<'py, PyAny>> {
+        let py = names.py();
+        // SAFETY: attached; the result is a new reference or null with an
+        // exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PySet_New(names.as_ptr())) }
+    }
+
+    /// Fills the slots of a bare instance.
+    pub(crate) fn fill(
+        &self,
+        instance: &Bound<'_, PyAny>,
+        fields_set: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = instance.py();
+        let none = py.None();
+        let none = none.bind(py);
+        set_slot(self.fields_set.bind(py), instance, fields_set)?;
+        set_slot(self.extra.bind(py), instance, none)?;
+        set_slot(self.private.bind(py), instance, none)
+    }
+}
+
+/// Sets what `slot`, a descriptor, describes of `instance`.
+fn set_slot(
+    slot: &Bound<'_, PyAny>,
+    instance: &Bound<'_, PyAny>,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    // SAFETY: attached; the type of `slot` is ready, and its function checks
+    // that `instance` has such a slot.
+    let status = unsafe {
+        let set = (*ffi::Py_TYPE(slot.as_ptr()))
+            .tp_descr_set
+            .ok_or_else(|| PyTypeError::new_err("the slot cannot be set"))?;
+        set(slot.as_ptr(), instance.as_ptr(), value.as_ptr())
+    };
+    if status < 0 {
+        return Err(PyErr::fetch(slot.py()));
+    }
+    Ok(())
+}
+
 /// Watches what `fd` names, through a descriptor of its own.
 ///
 /// Called within the lane's runtime.
 pub(crate) fn watch(fd: RawFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the caller's object keeps `fd` open during the call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let owned = borrowed.try_clone_to_owned()?;
+    let owned = duplicate(fd)?;
     // SAFETY: an `OwnedFd` always names the same open file until it is dropped.
     unsafe { AsyncFd::register_with_interest(owned, Interest::READABLE) }
         .map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// A descriptor of its own for what `fd` names.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's object keeps `fd` open during the call.
+    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }
 
 /// Has the kernel end this process when its parent does.
@@ -93,4 +213,31 @@ pub(crate) fn watch(fd: RawFd) -> io::Result<AsyncFd<OwnedFd>> {
 pub(crate) fn end_with_parent() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(Into::into)
+}
+
+/// What a thread has used of the processor.
+pub(crate) struct Usage {
+    pub(crate) processor: Duration,
+    /// How often it had to wait for something else than the processor.
+    pub(crate) num_given_away: i64,
+}
+
+/// What the calling thread has used; `None` where the kernel does not say.
+pub(crate) fn thread_usage() -> Option<Usage> {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the pointer is to a place for the structure, which the call
+    // fills when it succeeds.
+    let usage = unsafe {
+        if libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) != 0 {
+            return None;
+        }
+        usage.assume_init()
+    };
+    // Not the times of `getrusage`, which may be as old as a timer tick: what
+    // the thread did before the call would count as the call's.
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Some(Usage {
+        processor: Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32),
+        num_given_away: usage.ru_nvcsw,
+    })
 }

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::dict::BoundDictIterator;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString, PyTuple};
+
+use crate::decode::plain_length;
 
 /// Levels of a value: a cycle is found before the stack ends.
 const MAX_DEPTH: usize = 256;
@@ -26,14 +29,15 @@ pub(crate) fn encode(
     value: &Bound<'_, PyAny>,
     default: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Bytes> {
-    // Taken out, not borrowed: `default` may come back here.
+    in_buffer(|output| Encoder { output, default }.value(value, 0))
+}
+
+/// Has `write` fill the thread's buffer.
+pub(crate) fn in_buffer<E>(write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<Bytes, E> {
+    // Taken out, not borrowed: `write` may come back here.
     let mut buffer = BUFFER.take();
     buffer.clear();
-    let mut encoder = Encoder {
-        output: &mut buffer,
-        default,
-    };
-    encoder.value(value, 0)?;
+    write(&mut buffer)?;
     if buffer.len() > MAX_COPIED_BYTES {
         return Ok(buffer.into());
     }
@@ -102,18 +106,15 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     fn dict(&mut self, dict: &Bound<'py, PyDict>, depth: usize) -> PyResult<()> {
+        // Without a global lock other threads may change it at any time.
+        let copy = cfg!(Py_GIL_DISABLED).then(|| dict.copy()).transpose()?;
+        let dict = copy.as_ref().unwrap_or(dict);
         self.output.push(b'{');
-        let length = dict.len();
-        let mut items = dict.iter();
-        for index in 0..length {
-            // The iterator panics if `default`, or a thread that it let in,
-            // has changed the size.
-            let item = (dict.len() == length).then(|| items.next()).flatten();
-            let Some((key, value)) = item else {
-                return Err(PyRuntimeError::new_err(
-                    "the dictionary has changed while it was encoded",
-                ));
-            };
+        for (index, item) in Items::of(dict).enumerate() {
+            // `default`, or a thread that it let in, may do that.
+            let (key, value) = item.map_err(|Changed| {
+                PyRuntimeError::new_err("the dictionary has changed while it was encoded")
+            })?;
             if index > 0 {
                 self.output.push(b',');
             }
@@ -205,9 +206,20 @@ impl<'py> Encoder<'_, 'py> {
         }
         let mut buffer = zmij::Buffer::new();
         let text = buffer.format_finite(number);
-        match text.split_once('e') {
-            None => self.output.extend_from_slice(text.as_bytes()),
-            Some((digits, exponent)) => self.exponent(digits, exponent),
+        let (sign, magnitude) = match text.strip_prefix('-') {
+            Some(magnitude) => ("-", magnitude),
+            None => ("", text),
+        };
+        if let Some((digits, exponent)) = text.split_once('e') {
+            self.exponent(digits, exponent);
+        } else if let Some(digits) = magnitude.strip_prefix("0.0000") {
+            // Python has the exponent from four zeros on.
+            let (first, rest) = digits.split_at(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            self.output
+                .extend_from_slice(format!("{sign}{first}{point}{rest}e-05").as_bytes());
+        } else {
+            self.output.extend_from_slice(text.as_bytes());
         }
         Ok(())
     }
@@ -229,6 +241,46 @@ impl<'py> Encoder<'_, 'py> {
     }
 }
 
+/// The items of a dictionary that code may change meanwhile.
+///
+/// The plain iterator panics then; this one ends with `Changed`.
+pub(crate) struct Items<'py> {
+    dict: Bound<'py, PyDict>,
+    iterator: BoundDictIterator<'py>,
+    length: usize,
+    num_left: usize,
+}
+
+/// The dictionary is not what it was.
+#[derive(Debug)]
+pub(crate) struct Changed;
+
+impl<'py> Items<'py> {
+    pub(crate) fn of(dict: &Bound<'py, PyDict>) -> Self {
+        let length = dict.len();
+        Self {
+            dict: dict.clone(),
+            iterator: dict.iter(),
+            length,
+            num_left: length,
+        }
+    }
+}
+
+impl<'py> Iterator for Items<'py> {
+    type Item = Result<(Bound<'py, PyAny>, Bound<'py, PyAny>), Changed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.num_left = self.num_left.checked_sub(1)?;
+        let is_whole = self.dict.len() == self.length;
+        let item = is_whole.then(|| self.iterator.next()).flatten();
+        if item.is_none() {
+            self.num_left = 0;
+        }
+        Some(item.ok_or(Changed))
+    }
+}
+
 fn deeper(depth: usize) -> PyResult<usize> {
     if depth >= MAX_DEPTH {
         return Err(PyRecursionError::new_err(
@@ -244,7 +296,7 @@ fn not_serialisable(value: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("a value of type {name} is not JSON serialisable"))
 }
 
-/// What each byte is escaped by: nothing, `u` for a code, else that letter.
+/// What a byte that is not plain is escaped by: `u` for a code, else that letter.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -262,25 +314,26 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-fn write_string(output: &mut Vec<u8>, text: &str) {
+/// Writes `text` as a JSON string.
+pub(crate) fn write_string(output: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     output.reserve(text.len() + 2);
     output.push(b'"');
-    let bytes = text.as_bytes();
-    let mut written = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let escape = ESCAPES[*byte as usize];
-        if escape == 0 {
-            continue;
-        }
-        output.extend_from_slice(&bytes[written..at]);
-        written = at + 1;
+    let mut bytes = text.as_bytes();
+    loop {
+        let length = plain_length(bytes);
+        output.extend_from_slice(&bytes[..length]);
+        let Some(byte) = bytes.get(length) else {
+            break;
+        };
+        let escape = ESCAPES[usize::from(*byte)];
         output.extend_from_slice(&[b'\\', escape]);
         if escape == b'u' {
             let (high, low) = (byte >> 4, byte & 15);
-            output.extend_from_slice(&[b'0', b'0', HEX[high as usize], HEX[low as usize]]);
+            let digits = [HEX[usize::from(high)], HEX[usize::from(low)]];
+            output.extend_from_slice(&[b'0', b'0', digits[0], digits[1]]);
         }
+        bytes = &bytes[length + 1..];
     }
-    output.extend_from_slice(&bytes[written..]);
     output.push(b'"');
 }

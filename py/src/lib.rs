@@ -2,21 +2,34 @@
 
 mod arguments;
 mod awaitable;
+mod decode;
 mod demotion;
 mod event_loop;
 mod exchange;
 mod handler;
+mod heads;
 mod interpreter;
 mod json;
+mod kept;
 mod lane;
+mod layers;
 mod mount;
 mod native;
+mod on_thread;
+mod pipe;
 mod pool;
+mod progress;
 mod respond;
 mod route;
+mod session;
+mod shape;
+mod shape_decode;
+mod shape_encode;
 mod shared;
 mod stream;
+mod task_registry;
 mod websocket;
+mod witness;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -45,18 +58,28 @@ fn end_with_parent(parent: i32) -> PyResult<()> {
 }
 
 /// The extension module.
-#[pymodule]
+///
+/// It does not need the lock of the interpreter: what threads share is
+/// immutable, atomic, or behind a lock under which no Python runs.
+#[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
     use super::{encode_json, end_with_parent};
+    #[pymodule_export]
+    use crate::pool::limit_waiting_calls;
     /// Version of the package and of the program that belongs to it.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
     use crate::exchange::Exchange;
     #[pymodule_export]
-    use crate::lane::Lane;
+    use crate::lane::{Lane, Seat};
     #[pymodule_export]
+    use crate::native::NativeRoute;
+    #[pymodule_export]
+    use crate::pipe::Pipe;
+    #[pymodule_export]
+    use crate::shape::Codec;
     #[pymodule_export]
     use crate::websocket::Socket;
 }

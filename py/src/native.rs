@@ -1,21 +1,21 @@
 //! Routes that are answered without Python.
 //!
-//! Guarantee: nothing here attaches to the interpreter once the route is made.
-
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+//! Guarantee: nothing here attaches to the interpreter once the route is made,
+//! and what another server hands over is answered by the same code.
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use justapi_core::{
     Accepted, Error, Files, FutureSlot, Handler, IntoResponse as _, Problem, Request, Response,
     Schema, inline, validated,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use serde_json::Value;
 
-use crate::mount::count;
+use crate::mount::{LaneCounter, count};
 
 /// What a native route does; `justapi._plan.NativePlan`.
 pub(crate) struct NativePlan {
@@ -30,17 +30,33 @@ pub(crate) struct NativePlan {
 #[derive(Clone)]
 struct Template {
     status: StatusCode,
+    content_type: Option<HeaderValue>,
+    /// What follows it.
     headers: Vec<(HeaderName, HeaderValue)>,
     body: Bytes,
 }
 
 impl Template {
     fn answer(&self, body: impl Into<justapi_core::Body>) -> Response {
-        let mut response = Response::new(self.status).with_body(body);
+        let mut response = match &self.content_type {
+            Some(content_type) => Response::with_content(content_type.clone(), body.into()),
+            None => Response::new(StatusCode::OK).with_body(body),
+        };
+        if self.status != StatusCode::OK {
+            response = response.with_status(self.status);
+        }
         for (name, value) in &self.headers {
             response.headers_mut().append(name, value.clone());
         }
         response
+    }
+
+    /// The answer with `document` as its body.
+    fn document(&self, document: &Value) -> Response {
+        match serde_json::to_vec(document) {
+            Ok(bytes) => self.answer(bytes),
+            Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response(),
+        }
     }
 }
 
@@ -56,7 +72,7 @@ impl NativePlan {
         };
         let status: u16 = plan.getattr("status_code")?.extract()?;
         let headers: Vec<(Vec<u8>, Vec<u8>)> = plan.getattr("raw_headers")?.extract()?;
-        let headers = headers
+        let mut headers = headers
             .into_iter()
             .map(|(name, value)| {
                 let name = HeaderName::from_bytes(&name);
@@ -70,6 +86,10 @@ impl NativePlan {
                 |header| !matches!(header, Ok((name, _)) if name == http::header::CONTENT_LENGTH),
             )
             .collect::<PyResult<Vec<_>>>()?;
+        let content_type = match headers.first() {
+            Some((name, _)) if name == http::header::CONTENT_TYPE => Some(headers.remove(0).1),
+            _ => None,
+        };
         Ok(Self {
             kind: plan.getattr("kind")?.extract()?,
             schema: schema("schema")?,
@@ -77,6 +97,7 @@ impl NativePlan {
             template: Template {
                 status: StatusCode::from_u16(status)
                     .map_err(|_| PyValueError::new_err("the status code is not valid"))?,
+                content_type,
                 headers,
                 body: plan.getattr("body")?.extract::<Vec<u8>>()?.into(),
             },
@@ -88,10 +109,15 @@ impl NativePlan {
     ///
     /// # Errors
     /// A file that cannot be served.
-    pub(crate) fn into_handler(self, answered: &Arc<AtomicU64>) -> Result<NativeHandler, Error> {
+    pub(crate) fn into_handler(
+        self,
+        max_body_bytes: Option<u64>,
+        answered: &LaneCounter,
+    ) -> Result<NativeHandler, Error> {
         Ok(NativeHandler {
             handler: self.into_uncounted()?,
-            answered: Arc::clone(answered),
+            max_body_bytes,
+            answered: answered.clone(),
         })
     }
 
@@ -108,25 +134,21 @@ impl NativePlan {
         let has_body = self.schema.is_some();
         let mut checks = validated();
         if let Some(schema) = self.schema {
-            checks = checks.body(Schema::new(schema));
+            checks = checks.body(schema_of(schema));
         }
         if let Some(schema) = self.query_schema {
-            checks = checks.query(Schema::new(schema));
+            checks = checks.query(schema_of(schema));
         }
-        let answer = move |accepted: Accepted| {
-            if !template.body.is_empty() {
-                return template.answer(template.body.clone());
-            }
-            let document = if has_body {
-                &accepted.body
-            } else {
-                &accepted.query
-            };
-            match serde_json::to_vec(document) {
-                Ok(bytes) => template.answer(bytes),
-                Err(_) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response(),
-            }
-        };
+        if !template.body.is_empty() {
+            // No value is made of what nobody looks at.
+            let answer = move |_: Accepted<(), ()>| template.answer(template.body.clone());
+            return Ok(Box::new(checks.inline(answer)));
+        }
+        if has_body {
+            let answer = move |accepted: Accepted<Value, ()>| template.document(&accepted.body);
+            return Ok(Box::new(checks.inline(answer)));
+        }
+        let answer = move |accepted: Accepted<(), Value>| template.document(&accepted.query);
         Ok(Box::new(checks.inline(answer)))
     }
 }
@@ -134,7 +156,97 @@ impl NativePlan {
 /// A handler that needs no interpreter.
 pub(crate) struct NativeHandler {
     handler: Box<dyn Handler>,
-    answered: Arc<AtomicU64>,
+    /// Limit of the route's own, instead of the server's.
+    max_body_bytes: Option<u64>,
+    answered: LaneCounter,
+}
+
+/// A native route for requests that another server has read.
+#[pyclass(frozen, module = "justapi._core")]
+pub(crate) struct NativeRoute {
+    handler: Box<dyn Handler>,
+}
+
+/// Status, header lines, and the body unless that is the route's file.
+type Answer<'py> = (
+    u16,
+    Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+    Option<Bound<'py, PyBytes>>,
+);
+
+#[pymethods]
+impl NativeRoute {
+    /// Makes the route of a `justapi._plan.NativePlan`.
+    #[new]
+    fn new(plan: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let handler = NativePlan::read(plan)?.into_uncounted();
+        let handler = handler.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        if let Some(fault) = handler.contract().fault() {
+            return Err(PyValueError::new_err(fault.to_string()));
+        }
+        Ok(Self { handler })
+    }
+
+    /// Answers a request whose body is all here.
+    fn answer<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        query: &[u8],
+        headers: Vec<(Vec<u8>, Vec<u8>)>,
+        body: Vec<u8>,
+    ) -> PyResult<Answer<'py>> {
+        let request = request(method, query, headers, body)?;
+        // What Python would wait for is done without it.
+        let response = py.detach(|| self.handler.call(request, &mut FutureSlot::new()));
+        let Some(response) = response else {
+            return Err(PyRuntimeError::new_err("the answer was not there at once"));
+        };
+        let status = response.status().as_u16();
+        let lines = response.headers().iter().map(|(name, value)| {
+            let name = PyBytes::new(py, name.as_str().as_bytes());
+            (name, PyBytes::new(py, value.as_bytes()))
+        });
+        let lines = lines.collect();
+        let body = response.into_body().into_ready().ok();
+        Ok((status, lines, body.map(|body| PyBytes::new(py, &body))))
+    }
+}
+
+fn request(
+    method: &str,
+    query: &[u8],
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
+    body: Vec<u8>,
+) -> PyResult<Request> {
+    let bad = |what: &str| PyValueError::new_err(format!("{what} is not valid"));
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| bad("the method"))?;
+    let target = [b"/?", query].concat();
+    let target = PathAndQuery::from_maybe_shared(target).map_err(|_| bad("the query"))?;
+    let mut request = Request::new(method, Uri::from(target), body);
+    for (name, value) in headers {
+        let name = HeaderName::from_bytes(&name).map_err(|_| bad("a header name"))?;
+        let value = HeaderValue::from_bytes(&value).map_err(|_| bad("a header value"))?;
+        request.headers_mut().append(name, value);
+    }
+    Ok(request)
+}
+
+/// A schema that may bring its own meta-schema along, among its definitions.
+///
+/// `$schema` names it, as documents are bundled (JSON Schema Core §9.3).
+fn schema_of(document: Value) -> Schema {
+    let bundled = document.get("$defs").and_then(Value::as_object);
+    let dialect = document.get("$schema").and_then(Value::as_str);
+    let meta_schema = bundled.zip(dialect).and_then(|(bundled, dialect)| {
+        let named = |one: &&Value| one.get("$id").and_then(Value::as_str) == Some(dialect);
+        let found = bundled.values().find(named)?;
+        Some((dialect.to_owned(), found.clone()))
+    });
+    match meta_schema {
+        Some((dialect, found)) => Schema::new(document).with_resource(dialect, found),
+        None => Schema::new(document),
+    }
 }
 
 fn file(path: &std::path::Path, template: Template) -> Result<Box<dyn Handler>, Error> {
@@ -155,8 +267,11 @@ fn file(path: &std::path::Path, template: Template) -> Result<Box<dyn Handler>, 
 }
 
 impl Handler for NativeHandler {
-    fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
+    fn call(&self, mut request: Request, slot: &mut FutureSlot) -> Option<Response> {
         count(&self.answered);
+        if let Some(limit) = self.max_body_bytes {
+            request.body_mut().set_limit(limit);
+        }
         self.handler.call(request, slot)
     }
 

@@ -9,38 +9,32 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::StatusCode;
+use http::header::RETRY_AFTER;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use justapi_core::{Body, BodyError, IntoResponse as _, Problem, Response};
+use justapi_core::{Body, BodyError, HeaderValue, IntoResponse as _, Problem, Reject, Response};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::awaitable::Ready;
 use crate::event_loop::EventLoop;
 use crate::exchange::{Exchange, kind, left};
-use crate::json;
+use crate::heads::{Head, status};
 use crate::mount::Mount;
 use crate::route::Plan;
 use crate::shared::{Outcome, report};
 use crate::stream::{Pushed, Stream, StreamBody};
+use crate::witness::Witness;
 
 /// The head of an answer that waits for its first body message.
 #[derive(Default)]
-pub(crate) struct Start(Option<Response>);
+pub(crate) struct Start(Option<Head>);
 
 /// Makes the response of a result that is no response itself.
 pub(crate) fn encoded(plan: &Plan, result: &Bound<'_, PyAny>) -> PyResult<Response> {
-    let py = result.py();
-    let bytes = match &plan.encode {
-        Some(encode) => {
-            let encoded = encode.bind(py).call1((result,))?;
-            Bytes::copy_from_slice(encoded.cast::<PyBytes>()?.as_bytes())
-        }
-        None => json::encode(result, Some(plan.encode_default.bind(py)))?,
-    };
+    let bytes = plan.encode(result)?;
     let mut response = match &plan.media_type {
         Some(media_type) => Response::with_content(media_type.clone(), bytes.into()),
         None => Response::new(StatusCode::OK).with_body(bytes),
@@ -63,17 +57,19 @@ pub(crate) enum Shape {
 
 /// Looks at what a handler returned.
 ///
-/// `is_head`: the request was `HEAD`.
+/// `is_head`: the request was `HEAD`. `witness` hears of what follows.
 pub(crate) fn shape(
     mount: &Arc<Mount>,
     object: &Bound<'_, PyAny>,
     is_head: bool,
+    witness: Option<Witness>,
 ) -> PyResult<Shape> {
     let py = object.py();
     if !object.is_instance(mount.response_class.bind(py))? {
         let is_response = object.is_callable()
             && object.hasattr(intern!(py, "raw_headers"))?
-            && object.hasattr(intern!(py, "status_code"))?;
+            && object.hasattr(intern!(py, "status_code"))?
+            && !is_data(object)?;
         return Ok(if is_response {
             Shape::Callable
         } else {
@@ -89,65 +85,33 @@ pub(crate) fn shape(
     };
     let status: u16 = object.getattr(intern!(py, "status_code"))?.extract()?;
     let headers = object.getattr(intern!(py, "raw_headers"))?;
-    let response = head(status, &headers)?;
+    let head = Head::read(status, &headers)?;
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let is_followed = !object.getattr(intern!(py, "_after"))?.is_none()
         || !object.getattr(intern!(py, "background"))?.is_none();
     let body = if is_followed {
+        if let Some(witness) = &witness {
+            witness.begin(object);
+        }
         Body::custom(Followed {
             bytes: Some(bytes),
             response: Some(object.clone().unbind()),
             mount: Arc::clone(mount),
+            witness,
         })
     } else {
-        whole(&response, bytes, is_head)
+        whole(&head, bytes, is_head)
     };
-    Ok(Shape::Whole(response.with_body(body)))
+    Ok(Shape::Whole(head.into_response().with_body(body)))
 }
 
-fn status(code: u16) -> PyResult<StatusCode> {
-    StatusCode::from_u16(code)
-        .map_err(|_| PyValueError::new_err(format!("{code} is no HTTP status code")))
-}
-
-/// A response without body of `headers`: pairs of bytes.
-pub(crate) fn head(code: u16, headers: &Bound<'_, PyAny>) -> PyResult<Response> {
-    let mut response = Response::new(status(code)?);
-    let map = response.headers_mut();
-    let mut add = |pair: &Bound<'_, PyAny>| -> PyResult<()> {
-        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-        let (name, value) = (octets(&name)?, octets(&value)?);
-        let name = HeaderName::from_bytes(&name).map_err(|_| bad_header("name", &name))?;
-        let value = HeaderValue::from_bytes(&value).map_err(|_| bad_header("value", &value))?;
-        if name != CONTENT_LENGTH {
-            map.append(name, value);
-        } else if map.insert(name, value).is_some() {
-            return Err(PyValueError::new_err("more than one content-length"));
-        }
-        Ok(())
-    };
-    if let Ok(list) = headers.cast::<PyList>() {
-        list.iter().try_for_each(|pair| add(&pair))?;
-    } else {
-        for pair in headers.try_iter()? {
-            add(&pair?)?;
-        }
-    }
-    Ok(response)
-}
-
-fn octets(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    match value.cast::<PyBytes>() {
-        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
-        Err(_) => value
-            .extract::<Vec<u8>>()
-            .map_err(|_| PyTypeError::new_err("header names and values of a response are bytes")),
-    }
-}
-
-fn bad_header(part: &str, text: &[u8]) -> PyErr {
-    let shown = String::from_utf8_lossy(&text[..text.len().min(80)]).into_owned();
-    PyValueError::new_err(format!("{shown:?} is no valid header {part}"))
+/// Whether it is of a class that declares its fields: a model, a dataclass or
+/// a structure, never a response whatever the fields' names are.
+fn is_data(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let (py, class) = (object.py(), object.get_type());
+    Ok(class.hasattr(intern!(py, "__pydantic_fields__"))?
+        || class.hasattr(intern!(py, "__dataclass_fields__"))?
+        || class.hasattr(intern!(py, "__struct_fields__"))?)
 }
 
 /// ASGI's `send` of an HTTP exchange.
@@ -164,9 +128,17 @@ pub(crate) fn send<'py>(
                 .ok_or_else(|| PyValueError::new_err("a start without a status"))?
                 .extract()?;
             let made = match item(intern!(py, "headers"))? {
-                Some(headers) if !headers.is_none() => head(code, &headers)?,
-                _ => Response::new(status(code)?),
+                Some(headers) if !headers.is_none() => Head::read(code, &headers)?,
+                _ => Head::of_status(code)?,
             };
+            let is_outside = item(intern!(py, "justapi.outside"))?.is_some();
+            let made = made.try_map(|mut response| {
+                if is_outside {
+                    response.extensions_mut().insert(Outside);
+                    return Ok(response);
+                }
+                exchange.complete(py, response)
+            })?;
             let mut start = lock(exchange.start());
             if start.0.is_some() || exchange.shared().is_answered() {
                 return Err(out_of_order("http.response.start"));
@@ -189,7 +161,7 @@ pub(crate) fn send<'py>(
             let path: std::path::PathBuf = item(intern!(py, "path"))?
                 .ok_or_else(|| PyValueError::new_err("a pathsend without a path"))?
                 .extract()?;
-            let Some(response) = lock(exchange.start()).0.take() else {
+            let Some(head) = lock(exchange.start()).0.take() else {
                 return Err(out_of_order("http.response.pathsend"));
             };
             let file = File::open(path)?;
@@ -197,7 +169,12 @@ pub(crate) fn send<'py>(
             let body = Body::file(Arc::new(file), 0..length);
             exchange
                 .shared()
-                .settle(Outcome::Response(response.with_body(body)));
+                .settle(Outcome::Response(head.into_response().with_body(body)));
+            Ready::of(py, None)
+        }
+        "http.response.debug" if let Some(witness) = exchange.shared().witness() => {
+            let info = item(intern!(py, "info"))?;
+            witness.debug(py, &info.unwrap_or_else(|| py.None().into_bound(py)))?;
             Ready::of(py, None)
         }
         // Extensions that a server does not know are an error of the caller.
@@ -233,16 +210,16 @@ fn send_body<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let shared = exchange.shared();
     let start = lock(exchange.start()).0.take();
-    if let Some(response) = start {
+    if let Some(head) = start {
         if !more {
-            let body = whole(&response, chunk, exchange.is_head());
-            shared.settle(Outcome::Response(response.with_body(body)));
+            let body = whole(&head, chunk, exchange.is_head());
+            shared.settle(Outcome::Response(head.into_response().with_body(body)));
             return Ready::of(py, None);
         }
         let stream = Arc::new(Stream::default());
         let body = Body::custom(StreamBody::new(&stream, shared));
         shared.set_stream(&stream);
-        shared.settle(Outcome::Response(response.with_body(body)));
+        shared.settle(Outcome::Response(head.announcing().with_body(body)));
         return push(py, &stream, chunk, false);
     }
     match shared.stream() {
@@ -276,13 +253,12 @@ fn push<'py>(
 ///
 /// To `HEAD` an application may answer with the length of a body that it does
 /// not send.
-fn whole(response: &Response, bytes: Bytes, is_head: bool) -> Body {
-    if is_head && bytes.is_empty() {
-        let length = response.headers().get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        if let Some(length) = length {
-            return Body::custom(Announced(length));
-        }
+fn whole(head: &Head, bytes: Bytes, is_head: bool) -> Body {
+    if is_head
+        && bytes.is_empty()
+        && let Some(length) = head.length()
+    {
+        return Body::custom(Announced(length));
     }
     Body::from(bytes)
 }
@@ -306,9 +282,26 @@ impl HttpBody for Announced {
     }
 }
 
+/// Marks an answer that is made around the middleware, as extension of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Outside;
+
 /// The answer where the application has failed, and what failed it is logged.
 pub(crate) fn server_error() -> Response {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response()
+    let mut response = Problem::new(StatusCode::INTERNAL_SERVER_ERROR).into_response();
+    response.extensions_mut().insert(Outside);
+    response
+}
+
+/// The answer while `limit` calls wait for a thread already.
+pub(crate) fn queue_is_full(limit: usize) -> Response {
+    let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE)
+        .with_detail("as many requests wait for a thread as may")
+        .with_limit("python.thread_queue", limit as u64)
+        .into_response()
+        .with_header(RETRY_AFTER, HeaderValue::from_static("1"));
+    response.extensions_mut().insert(Reject::ThreadQueue);
+    response
 }
 
 /// What `receive` raises for a body that breaks a limit.
@@ -328,12 +321,21 @@ fn error_status(error: &BodyError) -> u16 {
     Problem::from(error).status().as_u16()
 }
 
+/// The status of the answer to such a body, and what that is counted as where
+/// the status does not say so.
+pub(crate) fn refusal(error: &BodyError) -> Option<(StatusCode, Reject)> {
+    let response = Problem::from(error).into_response();
+    let reject = response.extensions().get::<Reject>()?;
+    Some((response.status(), *reject))
+}
+
 /// A whole body, and what is to be started when it has been sent.
 struct Followed {
     bytes: Option<Bytes>,
     /// The response object, which knows what follows it.
     response: Option<Py<PyAny>>,
     mount: Arc<Mount>,
+    witness: Option<Witness>,
 }
 
 impl HttpBody for Followed {
@@ -364,8 +366,10 @@ impl Drop for Followed {
         };
         Python::attach(|py| {
             let start = self.mount.helpers.start_after.bind(py);
+            let witness = self.witness.take().map(|witness| witness.object(py));
             if let Some(event_loop) = EventLoop::current() {
-                report(py, event_loop.call_soon(py, start, response.bind(py)));
+                let called = event_loop.call_soon(py, start, (response, witness));
+                report(py, called);
             }
         });
     }

@@ -1,11 +1,20 @@
 //! A route as Python compiled it: `justapi._plan.Plan`, read once.
 
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use http::HeaderName;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyBytes, PyList, PyType};
 
 use justapi_core::HeaderValue;
+
+use crate::decode::Root;
+use crate::json;
+use crate::shape::{Codec, Shape};
+use crate::shape_encode::encode_shaped;
 
 /// Where the value of an input is found; `justapi._plan.Source`.
 #[derive(Debug)]
@@ -28,6 +37,7 @@ pub(crate) enum Coercion {
     Float,
     Bool,
     Call,
+    Json(Root),
     /// Only the slow path knows.
     Unknown,
 }
@@ -48,6 +58,18 @@ pub(crate) struct Input {
     pub(crate) convert: Option<Py<PyAny>>,
     pub(crate) is_required: bool,
     pub(crate) default: Py<PyAny>,
+    /// The least and the greatest number that [`Coercion::Int`] may make.
+    pub(crate) bounds: RangeInclusive<i64>,
+    /// Shape of a JSON body that needs no converter.
+    pub(crate) shape: Option<Arc<Shape>>,
+}
+
+/// What is known of a route's results; `justapi._plan.Known`.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    class: Option<Py<PyType>>,
+    encode: Option<Py<PyAny>>,
+    shape: Option<Arc<Shape>>,
 }
 
 /// What the lane does for requests of one route.
@@ -66,8 +88,9 @@ pub(crate) struct Plan {
     pub(crate) bind: Py<PyAny>,
     pub(crate) bind_is_async: bool,
     pub(crate) fail: Py<PyAny>,
-    pub(crate) encode: Option<Py<PyAny>>,
-    pub(crate) encode_default: Py<PyAny>,
+    encode: Option<Py<PyAny>>,
+    encode_default: Py<PyAny>,
+    known: Known,
     pub(crate) status: u16,
     pub(crate) media_type: Option<HeaderValue>,
     pub(crate) path_converters: Option<Py<PyAny>>,
@@ -126,6 +149,7 @@ impl Plan {
             fail: plan.getattr("fail")?.unbind(),
             encode: optional("encode")?,
             encode_default: plan.getattr("encode_default")?.unbind(),
+            known: Known::read(&plan.getattr("known")?)?,
             status: plan.getattr("status_code")?.extract()?,
             media_type,
             path_converters: (converters.len()? > 0).then(|| converters.unbind()),
@@ -133,6 +157,52 @@ impl Plan {
             may_be_demoted: kind == Kind::Inline && blocking.is_none(),
             endpoint: plan.getattr("endpoint")?.unbind(),
             route: plan.getattr("route")?.unbind(),
+        })
+    }
+}
+
+impl Plan {
+    /// Whether `result` is certainly no response.
+    pub(crate) fn knows(&self, result: &Bound<'_, PyAny>) -> bool {
+        let class = self.known.class.as_ref();
+        class.is_some_and(|class| result.is_exact_instance(class.bind(result.py())))
+    }
+
+    /// Makes the body of a result that is no response.
+    pub(crate) fn encode(&self, result: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+        let py = result.py();
+        if let Some(shape) = &self.known.shape
+            && let Some(bytes) = encode_shaped(result, shape)
+        {
+            return Ok(bytes);
+        }
+        let encode = match (&self.known.encode, &self.encode) {
+            (Some(encode), _) if self.knows(result) => encode,
+            (_, Some(encode)) => encode,
+            (_, None) => return json::encode(result, Some(self.encode_default.bind(py))),
+        };
+        let encoded = encode.bind(py).call1((result,))?;
+        Ok(Bytes::copy_from_slice(
+            encoded.cast::<PyBytes>()?.as_bytes(),
+        ))
+    }
+}
+
+impl Known {
+    fn read(known: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if known.is_none() {
+            return Ok(Self::default());
+        }
+        let optional = |name: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
+            let value = known.getattr(name)?;
+            Ok((!value.is_none()).then_some(value))
+        };
+        let class = optional("cls")?;
+        let class = class.map(Bound::cast_into::<PyType>).transpose()?;
+        Ok(Self {
+            class: class.map(Bound::unbind),
+            encode: optional("encode")?.map(Bound::unbind),
+            shape: Codec::shape_of(&known.getattr("codec")?)?,
         })
     }
 }
@@ -159,15 +229,21 @@ impl Input {
             1 => Coercion::Int,
             2 => Coercion::Float,
             3 => Coercion::Bool,
+            5 => Coercion::Json(Root::Any),
+            6 => Coercion::Json(Root::Object),
+            7 => Coercion::Json(Root::Array),
             _ => Coercion::Call,
         };
         let convert = input.getattr("convert")?;
+        let (low, high): (Option<i64>, Option<i64>) = input.getattr("bounds")?.extract()?;
         Ok(Self {
             source,
             coercion,
             convert: (!convert.is_none()).then(|| convert.unbind()),
             is_required: input.getattr("required")?.extract()?,
             default: input.getattr("default")?.unbind(),
+            bounds: low.unwrap_or(i64::MIN)..=high.unwrap_or(i64::MAX),
+            shape: Codec::shape_of(&input.getattr("codec")?)?,
         })
     }
 }

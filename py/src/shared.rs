@@ -4,17 +4,24 @@
 //! Guarantee: the lane is given one answer, whoever makes it first; once the
 //! client has left, everybody who waits for it learns of it once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use justapi_core::Response;
+use justapi_core::{Request, Response};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::event_loop::EventLoop;
+use crate::mount::Mount;
 use crate::stream::Stream;
+use crate::witness::Witness;
 
+/// Clients that have left without the whole of their answer.
+static NUM_DEPARTURES: AtomicU64 = AtomicU64::new(0);
 /// Waiting futures that are not worth a look for cancelled ones.
 const MIN_SWEPT: usize = 16;
 
@@ -28,7 +35,10 @@ pub(crate) enum Outcome {
 
 /// State of one request that goes on after the first call.
 #[derive(Default)]
-pub(crate) struct Shared(Mutex<State>);
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    witness: Option<Witness>,
+}
 
 #[derive(Default)]
 struct State {
@@ -36,6 +46,8 @@ struct State {
     waker: Option<Waker>,
     is_answered: bool,
     has_left: bool,
+    /// Whether the whole answer was handed over before that.
+    has_all: bool,
     /// Futures of those who wait for the client to leave.
     leavers: Vec<Py<PyAny>>,
     /// Number of `leavers` at which the cancelled ones are let go.
@@ -45,8 +57,21 @@ struct State {
 }
 
 impl Shared {
+    /// That of `request`.
+    pub(crate) fn new(mount: &Mount, request: &Request) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            witness: Witness::of(mount, request),
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who watches the request, if anybody does.
+    pub(crate) const fn witness(&self) -> Option<&Witness> {
+        self.witness.as_ref()
     }
 
     /// Gives the lane what it waits for; dropped if it has an answer or does
@@ -106,6 +131,17 @@ impl Shared {
         self.state().has_left
     }
 
+    /// Whether the client went away without the whole of its answer.
+    pub(crate) fn has_left_early(&self) -> bool {
+        let state = self.state();
+        state.has_left && !state.has_all
+    }
+
+    /// Notes that the whole answer was handed over.
+    pub(crate) fn set_has_all(&self) {
+        self.state().has_all = true;
+    }
+
     /// The task that is to be cancelled when the client leaves.
     pub(crate) fn set_task(&self, task: Option<Py<PyAny>>) {
         let replaced = std::mem::replace(&mut self.state().task, task);
@@ -149,6 +185,7 @@ impl Shared {
     /// Notes that the lane has the answer; the end of a stream comes later.
     pub(crate) fn complete(&self) {
         if self.stream().is_none() {
+            self.set_has_all();
             Python::attach(|py| self.leave(py));
         }
     }
@@ -158,6 +195,9 @@ impl Shared {
     /// The handler's task is cancelled if the lane had no answer yet.
     pub(crate) fn leave(&self, py: Python<'_>) {
         let mut state = self.state();
+        if !state.has_left && !state.has_all {
+            NUM_DEPARTURES.fetch_add(1, Ordering::Relaxed);
+        }
         state.has_left = true;
         let leavers = std::mem::take(&mut state.leavers);
         let task = state.task.take();
@@ -179,6 +219,31 @@ impl Shared {
             event_loop.after_call(py);
         }
     }
+}
+
+/// How many clients have left without the whole of their answer.
+pub(crate) fn num_departures() -> u64 {
+    NUM_DEPARTURES.load(Ordering::Relaxed)
+}
+
+/// Calls into Python; a panic that comes back from there is an error as others are.
+///
+/// A panic of ours below a Python function is an exception in it. Handed that
+/// exception, pyo3 goes on to panic, past what has to be told of the end.
+pub(crate) fn guarded<T>(call: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("no message");
+        Err(PyRuntimeError::new_err(format!(
+            "Rust code has panicked: {text}"
+        )))
+    })
+}
+
+/// What a task has come to, which is done.
+pub(crate) fn result_of<'py>(task: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    guarded(|| task.call_method0(intern!(task.py(), "result")))
 }
 
 /// Gives a future its result unless it is done, for instance cancelled.

@@ -161,10 +161,14 @@ impl Drop for StreamBody {
         if queue.end == End::Open {
             queue.end = End::Unwanted;
         }
+        let has_all = queue.end == End::Complete && queue.chunks.is_empty();
         queue.chunks.clear();
         let senders = std::mem::take(&mut queue.senders);
         drop(queue);
         let_on(senders);
+        if has_all {
+            self.shared.set_has_all();
+        }
         Python::attach(|py| self.shared.leave(py));
     }
 }

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -27,9 +26,10 @@ use crate::awaitable::Ready;
 use crate::event_loop::EventLoop;
 use crate::exchange::{base_scope, fail, kind, left};
 use crate::handler::{Stage, end_of_answer, watch};
+use crate::heads::Head;
 use crate::mount::Mount;
 use crate::respond;
-use crate::shared::{Outcome, Shared, is_done, report, resolve};
+use crate::shared::{Outcome, Shared, guarded, is_done, report, resolve, result_of};
 
 /// Bytes of received messages that wait for the application.
 const MAX_RECEIVED_BYTES: usize = 1024 * 1024;
@@ -108,7 +108,7 @@ impl SocketHandler {
         let socket = Bound::new(
             py,
             Socket {
-                shared: Arc::default(),
+                shared: Shared::new(&self.mount, &request),
                 request: Mutex::new(Some(request)),
                 queues: Arc::default(),
                 mount: Arc::clone(&self.mount),
@@ -121,11 +121,11 @@ impl SocketHandler {
         let coroutine = helpers
             .run_socket
             .bind(py)
-            .call1((self.mount.app.bind(py), &socket))?;
+            .call1((self.mount.called.bind(py), &socket))?;
         let event_loop = EventLoop::of_lane()?;
         let task = event_loop.start_task(py, coroutine)?;
         if task.call_method0(intern!(py, "done"))?.is_truthy()? {
-            let result = task.call_method0(intern!(py, "result"));
+            let result = result_of(&task);
             end_of_answer(py, &self.mount, &shared, result);
         } else {
             watch(&event_loop, &task, &shared, &self.mount, Stage::Answer)?;
@@ -138,7 +138,7 @@ impl SocketHandler {
 impl Handler for SocketHandler {
     fn call(&self, request: Request, slot: &mut FutureSlot) -> Option<Response> {
         let begun = Python::attach(|py| {
-            let begun = self.begin(py, request);
+            let begun = guarded(|| self.begin(py, request));
             begun.map_err(|error| self.mount.log(py, error)).ok()
         });
         match begun {
@@ -218,7 +218,7 @@ impl Socket {
         let Some(request) = &*request else {
             return Err(PyRuntimeError::new_err("the scope was not made in time"));
         };
-        let scope = base_scope(py, request, &self.mount, "websocket")?;
+        let scope = base_scope(py, request, &self.mount, true)?;
         let protocols = PyList::empty(py);
         for value in request.headers().get_all(SEC_WEBSOCKET_PROTOCOL) {
             for protocol in value.to_str().unwrap_or_default().split(',') {
@@ -275,6 +275,10 @@ impl Socket {
             (_, Phase::Closed) => return Err(left()),
             ("websocket.accept", Phase::Connecting) => self.accept(message)?,
             ("websocket.close", Phase::Connecting) => {
+                if let Some(witness) = self.shared.witness() {
+                    let (code, reason) = close_of(message)?;
+                    witness.refused(py, code, &reason);
+                }
                 let refusal = Problem::new(StatusCode::FORBIDDEN).into_response();
                 self.refuse(py, refusal);
             }
@@ -284,7 +288,7 @@ impl Socket {
                     Some(headers) => headers,
                     None => PyList::empty(py).into_any(),
                 };
-                let response = respond::head(code, &headers)?;
+                let response = Head::read(code, &headers)?.into_response();
                 lock(&self.queues).denial = Some(Denial {
                     response,
                     body: Vec::new(),
@@ -301,14 +305,7 @@ impl Socket {
                 return self.queue(py, message);
             }
             ("websocket.close", Phase::Open) => {
-                let code = match message.get_item(intern!(py, "code"))? {
-                    Some(code) if !code.is_none() => code.extract()?,
-                    _ => 1000,
-                };
-                let reason = match message.get_item(intern!(py, "reason"))? {
-                    Some(reason) if !reason.is_none() => reason.extract()?,
-                    _ => String::new(),
-                };
+                let (code, reason) = close_of(message)?;
                 if CloseCode::new(code).is_none() {
                     return Err(PyValueError::new_err(format!("{code} cannot be sent")));
                 }
@@ -339,6 +336,20 @@ impl Socket {
             Phase::Closed => {}
         }
     }
+}
+
+/// Code and reason of a close message.
+fn close_of(message: &Bound<'_, PyDict>) -> PyResult<(u16, String)> {
+    let py = message.py();
+    let code = match message.get_item(intern!(py, "code"))? {
+        Some(code) if !code.is_none() => code.extract()?,
+        _ => 1000,
+    };
+    let reason = match message.get_item(intern!(py, "reason"))? {
+        Some(reason) if !reason.is_none() => reason.extract()?,
+        _ => String::new(),
+    };
+    Ok((code, reason))
 }
 
 fn item<'py>(message: &Bound<'py, PyDict>, name: &str) -> PyResult<Bound<'py, PyAny>> {
@@ -456,54 +467,65 @@ fn wake(mut queues: MutexGuard<'_, Queues>) {
 
 /// What happens next on an open socket.
 enum Next {
+    /// The message before has left, or never will.
+    Sent,
     Send(Outgoing),
     Received(Option<Result<Message, WebSocketError>>),
 }
 
 /// Moves messages between the socket and the queues until it is closed.
+///
+/// A peer that reads nothing is heard all the same.
 async fn run(mut socket: WebSocket, leaving: Leaving) {
     let Some(queues) = leaving.0.as_ref().map(Arc::clone) else {
         return;
     };
+    // What the message that is on its way counts for.
+    let mut on_its_way = None;
     // In turns: neither side's flood may hide what the other says.
     let mut is_turn_to_receive = false;
     loop {
-        let next = {
-            let mut recv = pin!(socket.recv());
-            poll_fn(|cx| {
-                let may_receive = lock(&queues).received_bytes <= MAX_RECEIVED_BYTES;
-                if may_receive
-                    && is_turn_to_receive
-                    && let Poll::Ready(received) = recv.as_mut().poll(cx)
-                {
-                    return Poll::Ready(Next::Received(received));
+        let next = poll_fn(|cx| {
+            let may_receive = lock(&queues).received_bytes <= MAX_RECEIVED_BYTES;
+            if may_receive
+                && is_turn_to_receive
+                && let Poll::Ready(received) = socket.poll_recv(cx)
+            {
+                return Poll::Ready(Next::Received(received));
+            }
+            let is_sending = on_its_way.is_some();
+            if (is_sending || !lock(&queues).to_send.is_empty()) && socket.poll_ready(cx).is_ready()
+            {
+                if is_sending {
+                    return Poll::Ready(Next::Sent);
                 }
-                let mut waiting = lock(&queues);
-                if let Some(outgoing) = waiting.to_send.pop_front() {
+                if let Some(outgoing) = lock(&queues).to_send.pop_front() {
                     return Poll::Ready(Next::Send(outgoing));
                 }
-                waiting.waker = Some(cx.waker().clone());
-                drop(waiting);
-                if may_receive && !is_turn_to_receive {
-                    return recv.as_mut().poll(cx).map(Next::Received);
-                }
-                Poll::Pending
-            })
-            .await
-        };
-        is_turn_to_receive = matches!(next, Next::Send(_));
+            }
+            // Also for who receives meanwhile, and so makes room to receive.
+            lock(&queues).waker = Some(cx.waker().clone());
+            if may_receive && !is_turn_to_receive {
+                return socket.poll_recv(cx).map(Next::Received);
+            }
+            Poll::Pending
+        })
+        .await;
+        is_turn_to_receive = !matches!(next, Next::Received(_));
         match next {
+            Next::Sent => {
+                // What is wrong with the socket is seen by the next receive.
+                sent(&queues, on_its_way.take().unwrap_or_default());
+            }
             Next::Send(Outgoing::Message(message, sender)) => {
                 let length = message.len() + MESSAGE_BYTES;
                 let is_waited_for = sender.is_some();
                 lock(&queues).senders.extend(sender);
-                match socket.send(message).await {
+                match socket.start_send(message) {
                     Err(error @ WebSocketError::TooLarge { .. }) => {
                         refused(&queues, length, is_waited_for, &error);
                     }
-                    // What else is wrong with the socket is seen by the next
-                    // receive.
-                    _ => sent(&queues, length),
+                    _ => on_its_way = Some(length),
                 }
             }
             Next::Send(Outgoing::Close(code, reason)) => {

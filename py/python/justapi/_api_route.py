@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from typing_extensions import Unpack
 
-from justapi import params
+from justapi import _core, params
 from justapi._annotations import get_return_annotation, is_subclass, stream_item_type
 from justapi._asgi import RequestExchange, run_plan
 from justapi._body_field import make_body_field
@@ -24,6 +24,7 @@ from justapi._native import NativeAnswer, make_native_plan
 from justapi._paths import NoMatchFound, compile_path, fill_path, path_converters
 from justapi._plan import Exchange, Input, Kind, Plan, Source
 from justapi._respond import Responder, ResponseModelOptions, allows_body
+from justapi._route_limits import checked_body_limit, checked_form_limits
 from justapi.datastructures import URLPath
 from justapi.dependencies import (
     Dependant,
@@ -207,8 +208,8 @@ class APIRoute:
             "generate_unique_id_function", generate_unique_id
         )
         self.strict_content_type = given.get("strict_content_type", True)
-        self.max_body_size = given.get("max_body_size")
-        self.form_limits = dict(given.get("form_limits") or {})
+        self.max_body_size = checked_body_limit(given.get("max_body_size"))
+        self.form_limits = checked_form_limits(given.get("form_limits"))
         self.blocking = given.get("blocking")
         self.native = given.get("native", False)
         self.tags: list[str | Enum] = list(given.get("tags") or [])
@@ -226,7 +227,8 @@ class APIRoute:
         self._body_field: ModelField | None = None
         self._has_body_field = False
         self._responder: Responder | None = None
-        self._native_plan = make_native_plan(self, given)
+        self.native_plan = make_native_plan(self, given)
+        self.native_core: _core.NativeRoute | None = None
         # What `get_route_handler` runs; set while a subclass wraps it.
         self._handling = Plan()
 
@@ -383,6 +385,7 @@ class APIRoute:
         plan.json_body = bool(compiled.tree.body_slots) and not compiled.tree.is_form
         plan.encode = responder.encode
         plan.encode_default = encode_default
+        plan.known = responder.known
         plan.status_code = responder.status_code
         plan.media_type = responder.media_type
         plan.bind = compiled.binder.bind
@@ -391,7 +394,7 @@ class APIRoute:
         plan.always_bind = compiled.tree.is_form or not taken.issuperset(converters)
         plan.streams_body = compiled.tree.is_form
         plan.fail = fail
-        plan.native = self._native_plan
+        plan.native = self.native_plan
         plan.path_converters = converters
         plan.max_body_bytes = self.max_body_size
         plan.blocking = self.blocking
@@ -424,6 +427,7 @@ def _call_handler(plan: Plan, handler: Callable[[Request[Any]], Awaitable[Respon
     plan.streams_body = True
     plan.bind = _bind_request
     plan.is_direct = False
+    plan.known = None
 
 
 def _bind_request(exchange: Exchange, _body: bytes) -> tuple[Any, ...]:

@@ -36,15 +36,17 @@ class AsgiExchange:
     Attributes:
         receive: Receives messages; a body that was collected comes once more, in one piece.
         context: Free for the Python layer.
+        is_outside: Whether no middleware has to do with the answer.
     """
 
-    __slots__ = ("context", "receive", "scope", "send")
+    __slots__ = ("context", "is_outside", "receive", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.receive = TrackedReceive(receive)
         self.send = send
         self.context: Any = None
+        self.is_outside = False
 
     def limit_body(self, limit: int) -> None:
         """Lets `receive` raise when more of the body comes than a limit allows."""

@@ -1,20 +1,19 @@
-"""httpx transports that call an ASGI application instead of opening a socket."""
+"""Calls an ASGI application of others instead of opening a socket."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import unquote
 
 import httpx
 
 from justapi._in_process import Call
-from justapi._portal import Portal
 from justapi.types import ASGIApp, Scope
 
-__all__ = ["AsgiTransport", "AsyncAsgiTransport", "Target"]
+__all__ = ["DEFAULT_PORTS", "Target", "send_over_asgi"]
 
-_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class Target:
@@ -63,7 +62,7 @@ class Target:
             "query_string": query,
             "headers": headers,
             "client": self.client,
-            "server": (url.host, url.port or _DEFAULT_PORTS[url.scheme]),
+            "server": (url.host, url.port or DEFAULT_PORTS[url.scheme]),
             "state": self.state.copy(),
         }
         if url.scheme in ("ws", "wss"):
@@ -82,25 +81,29 @@ class Target:
         }
 
     def response(
-        self, call: Call, stream: httpx.SyncByteStream | httpx.AsyncByteStream
+        self,
+        status: int,
+        headers: list[tuple[bytes, bytes]],
+        stream: httpx.AsyncByteStream,
+        *,
+        debug: dict[str, Any] | None,
+        extensions: dict[str, Any],
     ) -> httpx.Response:
-        """Returns the response of a call that has its head.
+        """Returns the response that a head and a body make.
 
         Args:
-            call: The call.
-            stream: Its body.
+            status: The status.
+            headers: The header lines.
+            stream: The body.
+            debug: What a template engine left for tests, if any.
+            extensions: What httpx has in its extensions.
         """
-        extensions: dict[str, Any] = {}
-        if call.debug is not None:
-            extensions["http.response.debug"] = call.debug
-        if call.trailers or call._expects_trailers:
-            extensions["http.response.trailers"] = call.trailers
-        response = httpx.Response(
-            call.status or 500, headers=call.headers, stream=stream, extensions=extensions
-        )
+        if debug is not None:
+            extensions["http.response.debug"] = debug
+        response = httpx.Response(status, headers=headers, stream=stream, extensions=extensions)
         for name in ("template", "context"):
-            if call.debug is not None and name in call.debug:
-                setattr(response, name, call.debug[name])
+            if debug is not None and name in debug:
+                setattr(response, name, debug[name])
         return response
 
     def no_response(self, error: BaseException | None) -> httpx.Response:
@@ -118,65 +121,7 @@ class Target:
         return httpx.Response(500, stream=httpx.ByteStream(b""))
 
 
-class _SyncBody(httpx.SyncByteStream):
-    def __init__(self, target: Target, portal: Portal, call: Call, is_head: bool) -> None:
-        self._target = target
-        self._portal = portal
-        self._call = call
-        self._is_head = is_head
-        self._is_closed = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        while (chunk := self._portal.call(self._call.next_chunk)) is not None:
-            if not self._is_head:
-                yield chunk
-        self.close()
-
-    def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        error = self._portal.call(self._call.close)
-        if error is not None and self._target.raise_server_exceptions:
-            raise error
-
-
-class AsgiTransport(httpx.BaseTransport):
-    """Calls an application in the loop of a portal.
-
-    Args:
-        target: The application.
-        portal: Returns where it runs.
-    """
-
-    def __init__(self, target: Target, portal: Callable[[], Portal]) -> None:
-        self._target = target
-        self._portal = portal
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request and waits for the head of the answer.
-
-        Args:
-            request: The request.
-
-        Raises:
-            BaseException: What the application raised, unless a 500 is wanted instead.
-        """
-        body = request.read()
-        scope = self._target.scope(request)
-
-        async def start() -> Call:
-            return Call(self._target.app, scope, body)
-
-        portal = self._portal()
-        call: Call = portal.call(start)
-        if not portal.call(call.head):
-            return self._target.no_response(portal.call(call.close))
-        stream = _SyncBody(self._target, portal, call, request.method == "HEAD")
-        return self._target.response(call, stream)
-
-
-class _AsyncBody(httpx.AsyncByteStream):
+class _Body(httpx.AsyncByteStream):
     def __init__(self, target: Target, call: Call, is_head: bool) -> None:
         self._target = target
         self._call = call
@@ -198,27 +143,22 @@ class _AsyncBody(httpx.AsyncByteStream):
             raise error
 
 
-class AsyncAsgiTransport(httpx.AsyncBaseTransport):
-    """Calls an application in the running loop.
+async def send_over_asgi(target: Target, request: httpx.Request) -> httpx.Response:
+    """Sends a request and waits for the head of the answer.
 
     Args:
         target: The application.
+        request: The request.
+
+    Raises:
+        BaseException: What the application raised, unless a 500 is wanted instead.
     """
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request and waits for the head of the answer.
-
-        Args:
-            request: The request.
-
-        Raises:
-            BaseException: What the application raised, unless a 500 is wanted instead.
-        """
-        call = Call(self._target.app, self._target.scope(request), await request.aread())
-        if not await call.head():
-            return self._target.no_response(await call.close())
-        stream = _AsyncBody(self._target, call, request.method == "HEAD")
-        return self._target.response(call, stream)
+    call = Call(target.app, target.scope(request), await request.aread())
+    if not await call.head():
+        return target.no_response(await call.close())
+    extensions: dict[str, Any] = {}
+    if call.trailers or call._expects_trailers:
+        extensions["http.response.trailers"] = call.trailers
+    body = _Body(target, call, request.method == "HEAD")
+    status = call.status or 500
+    return target.response(status, call.headers, body, debug=call.debug, extensions=extensions)

@@ -12,7 +12,7 @@ import linecache
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from time import perf_counter
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
 from justapi._bind import Binder
@@ -24,7 +24,11 @@ from justapi._plan import Input, Kind
 from justapi._respond import Responder, injected_response
 from justapi._tree import MISSING, Constant, Node, Slot, Tree
 from justapi.background import BackgroundTasks
-from justapi.concurrency import contextmanager_in_threadpool, run_in_threadpool
+from justapi.concurrency import (
+    clean_up_in_threadpool,
+    contextmanager_in_threadpool,
+    run_in_threadpool,
+)
 from justapi.dependencies import Dependant
 from justapi.exceptions import EndpointContext
 
@@ -177,7 +181,7 @@ class _Wrapper:
         return str(origin)
 
     def _call(self, node: Node, call: str, *, in_thread: bool = False) -> str:
-        positional = set(node.dependant.positional)
+        positional = {*node.dependant.positional, *_leading(node)}
         arguments = [
             self._argument(origin) if name in positional else f"{name}={self._argument(origin)}"
             for name, origin in node.arguments
@@ -250,6 +254,8 @@ class _Wrapper:
             f"{indent}    {result} = {self._call(node, call)}",
             f"{indent}    if perf_counter() - start > MAX_BLOCKED_SECONDS:",
             f"{indent}        {watch}.saw_long_call(start, before)",
+            f"{indent}    elif before is not None:",
+            f"{indent}        {watch}.saw_quick_call()",
         ]
 
     def _add_result(self, indent: str, *, must_respond: bool) -> None:
@@ -380,7 +386,23 @@ class _ThreadExits(Exits):
 
     async def aclose(self) -> None:
         """Ends all in a thread."""
-        await run_in_threadpool(self.close)
+        await clean_up_in_threadpool(self.close)
+
+
+def _leading(node: Node) -> list[str]:
+    """Names of the first arguments, as far as they are the first parameters of a function.
+
+    A call by position needs no names to be compared, and the interpreter specialises it.
+    """
+    if type(node.call) is not FunctionType:
+        return []
+    code = node.call.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    pairs = zip(node.arguments, parameters, strict=False)
+    return [
+        name
+        for (name, _), parameter in itertools.takewhile(lambda pair: pair[0][0] == pair[1], pairs)
+    ]
 
 
 def _is_positional(call: Any, count: int) -> bool:

@@ -16,6 +16,8 @@ from typing import Any, Literal
 # `\ooo` or an escaped character, inside a quoted value.
 _ESCAPED = re.compile(r"\\(?:([0-3][0-7][0-7])|(.))", re.DOTALL)
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
 
 def _unquote(value: str) -> str:
     if len(value) < 2 or value[0] != '"' or value[-1] != '"':
@@ -56,12 +58,18 @@ def render_cookie(
     """Returns the value of a `Set-Cookie` header.
 
     Raises:
-        ValueError: `samesite` is none of the three.
-        http.cookies.CookieError: The name or a value cannot stand in a cookie.
+        ValueError: An attribute cannot stand in a cookie, or `samesite` is none of the three.
+        http.cookies.CookieError: The name cannot stand in a cookie.
     """
-    cookie: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
-    cookie[key] = value
-    morsel: Any = cookie[key]
+    for name, attribute in (("expires", expires), ("path", path), ("domain", domain)):
+        # Newer interpreters refuse these themselves, with an error of their own.
+        if isinstance(attribute, str) and _CONTROL.search(attribute):
+            raise ValueError(f"cookie attribute {name!r} has a control character: {attribute!r}")
+    # The quoted value stands for both: newer interpreters refuse control characters in a value,
+    # although they are escaped in what is sent.
+    _, quoted = http.cookies.SimpleCookie().value_encode(value)
+    morsel: Any = http.cookies.Morsel()
+    morsel.set(key, quoted, quoted)
     if max_age is not None:
         morsel["max-age"] = max_age
     if expires is not None:

@@ -80,6 +80,13 @@ class Decorators(ABC):
             AssertionError: A parameter is declared in a way that cannot work.
             JustAPIError: A type cannot be validated.
             ValueError: A native route has something that needs Python.
+
+        Example:
+            >>> @app.api_route("/echo", methods=["GET", "POST"])
+            ... def echo(request: Request):
+            ...     return request.method
+            >>> client.post("/echo").json()
+            'POST'
         """
 
         def decorator(func: F) -> F:

@@ -4,14 +4,14 @@ The lane watches handlers that are plain all the way. A plain function among cor
 by the generated wrapper, on the loop's thread; what it waits for, every other request waits for,
 too. So the wrapper looks at the clock, and a function that gives the processor away for long is
 called in a thread from then on, and that is said once. One that works, or whose thread is made
-to wait by a busy machine, stays where it is.
+to wait by a busy machine, stays where it is, and is not measured for ever.
 """
 
 from __future__ import annotations
 
 import logging
 import resource
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Final
 
 __all__ = ["MAX_BLOCKED_SECONDS", "Watch"]
@@ -23,6 +23,9 @@ MAX_BLOCKED_SECONDS: Final = 0.001
 
 NUM_BLOCKED_CALLS: Final = 2
 """Calls that are seen to wait before the function is moved; one may have been bad luck."""
+
+MAX_MEASURED_CALLS: Final = 500
+"""Quick calls in a row after which a slow one was bad luck."""
 
 # Linux tells it for a thread; elsewhere the process has to do.
 _WHO: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
@@ -37,19 +40,27 @@ class Watch:
             measured, to tell one that waits from one that works.
     """
 
-    __slots__ = ("_call", "_num_blocked", "in_thread", "is_suspected")
+    __slots__ = ("_call", "_num_blocked", "_num_quick", "in_thread", "is_suspected")
 
     def __init__(self, call: Any) -> None:
         self._call = call
         self._num_blocked = 0
+        self._num_quick = 0
         self.in_thread = False
         self.is_suspected = False
 
     @staticmethod
     def measure() -> tuple[float, int]:
         """Returns the seconds of processor time, and how often the processor was given away."""
-        usage = resource.getrusage(_WHO)
-        return usage.ru_utime + usage.ru_stime, usage.ru_nvcsw
+        # The times of `getrusage` may be as old as a timer tick.
+        return thread_time(), resource.getrusage(_WHO).ru_nvcsw
+
+    def saw_quick_call(self) -> None:
+        """Notes a call that was measured and took less than `MAX_BLOCKED_SECONDS`."""
+        self._num_quick += 1
+        if self._num_quick >= MAX_MEASURED_CALLS:
+            self.is_suspected = False
+            self._num_blocked = 0
 
     def saw_long_call(self, started: float, before: tuple[float, int] | None) -> None:
         """Judges a call that took longer than `MAX_BLOCKED_SECONDS`.
@@ -58,6 +69,7 @@ class Watch:
             started: `perf_counter` before it.
             before: `measure` before it, if it was suspected.
         """
+        self._num_quick = 0
         if before is None:
             self.is_suspected = True
             return

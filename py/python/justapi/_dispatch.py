@@ -12,6 +12,7 @@ from justapi._asgi import AsgiExchange, answer, run_plan
 from justapi._callables import is_async_callable
 from justapi._compile import Compiled
 from justapi._inputs import connection_of, request_of
+from justapi._native import answer_over_asgi
 from justapi._paths import path_converters
 from justapi._plain_routes import (
     APIWebSocketRoute,
@@ -127,7 +128,11 @@ class Dispatcher:
         if isinstance(route, Route):
             await _run_plain_route(route, exchange)
             return
-        response = await run_plan(self._app.plan_of(route), exchange)
+        plan = self._app.plan_of(route)
+        if plan.native is not None:
+            await answer_over_asgi(plan, exchange)
+            return
+        response = await run_plan(plan, exchange)
         await answer(response, scope, exchange.receive, exchange.send)
 
     async def _redirect(self, path: str, exchange: AsgiExchange) -> None:

@@ -25,9 +25,15 @@ from justapi.exceptions import (
     WebSocketRequestValidationError,
 )
 
-__all__ = ["ExceptionHandler", "Failures"]
+__all__ = ["OUTSIDE", "ExceptionHandler", "Failures"]
 
 ExceptionHandler: TypeAlias = Callable[[Any, Any], Any]
+
+OUTSIDE = "justapi.outside"
+"""Key of a start message that says: no middleware has to do with this answer.
+
+As in Starlette, what nobody expected is answered around the middleware.
+"""
 
 
 class Failures:
@@ -102,7 +108,11 @@ class Failures:
         handler = self.find(exc)
         if handler is not None:
             return handler(connection_of(exchange), exc)
+        witness = getattr(exchange, "witness", None)
+        if witness is not None:
+            witness.failed(exc)
         log_exception(exc, exchange.scope)
+        exchange.is_outside = True
         return self.respond_to_server_error(connection_of(exchange), exc)
 
 

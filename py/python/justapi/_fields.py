@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from copy import copy, deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AliasChoices,
@@ -22,8 +23,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from justapi import _msgspec, params
-from justapi._annotations import NONE_TYPE, is_sequence, model_of, union_members
-from justapi.exceptions import JustAPIError
+from justapi._annotations import NONE_TYPE, is_sequence, is_subclass, model_of, union_members
+from justapi.exceptions import JustAPIError, PydanticV1NotSupportedError
 
 __all__ = [
     "ModelField",
@@ -146,6 +147,11 @@ class ModelField:
     _type_adapter = type_adapter
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the type is known; one that is defined later is an error when it is needed."""
+        return bool(getattr(self.type_adapter, "pydantic_complete", True))
+
+    @property
     def alias(self) -> str:
         """Name on the wire."""
         return self.field_info.alias if self.field_info.alias is not None else self.name
@@ -187,10 +193,18 @@ class ModelField:
         """A function that returns the validated value or raises."""
         if self.msgspec is not None:
             return self.msgspec.convert
-        if self.is_plain:
+        if self.is_plain or not self.is_complete:
             return lambda value: self.type_adapter.validator.validate_python(value)
         validate = self.type_adapter.validator.validate_python
         return lambda value: validate(value, from_attributes=True)
+
+    @property
+    def validate_text(self) -> Callable[[Any], Any]:
+        """As `validate_value`, for a text or a list of texts."""
+        if self.msgspec is not None or self.is_plain or not self.is_complete:
+            return self.validate_value
+        validate: Callable[[Any], Any] = self.type_adapter.validator.validate_python
+        return validate
 
     def validate(
         self, value: Any, values: Any = None, *, loc: tuple[int | str, ...] = ()
@@ -271,7 +285,12 @@ def make_field(
 
     Raises:
         JustAPIError: The annotation is no type that can be validated.
+        PydanticV1NotSupportedError: It is, or holds, a model of `pydantic.v1`.
     """
+    if _holds_v1_model(annotation):
+        raise PydanticV1NotSupportedError(
+            f"models of pydantic.v1 are not supported: {annotation!r} needs pydantic.BaseModel"
+        )
     if field_info is None:
         field_info = FieldInfo(annotation=annotation, default=default, alias=alias)
     try:
@@ -282,6 +301,16 @@ def make_field(
             "a handler (for instance a union with Response), pass response_model=None to the "
             "decorator."
         ) from None
+
+
+def _holds_v1_model(annotation: Any) -> bool:
+    """Whether a type is a model of `pydantic.v1`, or has one among its arguments."""
+    old = sys.modules.get("pydantic.v1.main")
+    if old is None:
+        return False
+    return is_subclass(annotation, old.BaseModel) or any(
+        _holds_v1_model(argument) for argument in get_args(annotation)
+    )
 
 
 def copy_field_info(field_info: FieldInfo, annotation: Any) -> FieldInfo:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from justapi._disconnect import run_until_disconnect
 from justapi._response import Response
-from justapi.concurrency import run_in_threadpool
+from justapi.concurrency import open_in_threadpool, run_in_threadpool
 from justapi.datastructures import Headers, MutableHeaders
 from justapi.types import Receive, Scope, Send
 
@@ -170,7 +170,7 @@ class FileResponse(Response):
         self, scope: Scope, receive: Receive, send: Send, pieces: list[bytes | tuple[int, int]]
     ) -> None:
         async def write() -> None:
-            file: BinaryIO = await run_in_threadpool(open, self.path, "rb")
+            file = await open_in_threadpool(self.path)
             try:
                 async for chunk in self._read(file, pieces):
                     try:
@@ -178,7 +178,7 @@ class FileResponse(Response):
                     except OSError:
                         return
             finally:
-                await run_in_threadpool(file.close)
+                file.close()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         if scope["type"] == "http":

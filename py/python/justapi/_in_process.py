@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
 from justapi.types import ASGIApp, Message, Scope
 from justapi.websockets import WebSocketDisconnect
 
-__all__ = ["Call", "LifespanSession", "WebSocketDenied", "WebSocketSession"]
+__all__ = ["Call", "LifespanSession", "SocketMessages", "WebSocketDenied", "WebSocketSession"]
 
 DISCONNECT_GRACE_SECONDS = 1.0
 """Time that an application has to end by itself once its client has left."""
@@ -188,7 +189,82 @@ class WebSocketDenied(Exception):
         self.body = body
 
 
-class WebSocketSession:
+class SocketMessages(ABC):
+    """What is sent and received over a WebSocket, message by message."""
+
+    @abstractmethod
+    async def send(self, message: Message) -> None:
+        """Sends an ASGI message to the application."""
+
+    @abstractmethod
+    async def receive(self) -> Message:
+        """Returns the next ASGI message of the application."""
+
+    async def send_text(self, data: str) -> None:
+        """Sends a message of text."""
+        await self.send({"type": "websocket.receive", "text": data})
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Sends a binary message."""
+        await self.send({"type": "websocket.receive", "bytes": data})
+
+    async def send_json(self, data: Any, mode: Literal["text", "binary"] = "text") -> None:
+        """Sends a value as JSON.
+
+        Args:
+            data: What `json.dumps` accepts.
+            mode: The kind of message.
+        """
+        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        if mode == "text":
+            await self.send_text(text)
+        else:
+            await self.send_bytes(text.encode("utf-8"))
+
+    async def close(self, code: int = 1000, reason: str | None = None) -> None:
+        """Closes the WebSocket.
+
+        Args:
+            code: The closing code.
+            reason: Why.
+        """
+        await self.send({"type": "websocket.disconnect", "code": code, "reason": reason})
+
+    async def receive_text(self) -> str:
+        """Returns the next message, which has to be text.
+
+        Raises:
+            WebSocketDisconnect: The application has closed.
+        """
+        return cast("str", (await self._receive_data())["text"])
+
+    async def receive_bytes(self) -> bytes:
+        """Returns the next message, which has to be binary.
+
+        Raises:
+            WebSocketDisconnect: The application has closed.
+        """
+        return cast("bytes", (await self._receive_data())["bytes"])
+
+    async def receive_json(self, mode: Literal["text", "binary"] = "text") -> Any:
+        """Returns the next message parsed as JSON.
+
+        Args:
+            mode: The kind of message that is expected.
+
+        Raises:
+            WebSocketDisconnect: The application has closed.
+        """
+        message = await self._receive_data()
+        return json.loads(message["text" if mode == "text" else "bytes"])
+
+    async def _receive_data(self) -> Message:
+        message = await self.receive()
+        _raise_on_close(message)
+        return message
+
+
+class WebSocketSession(SocketMessages):
     """A WebSocket to an application, seen from the client.
 
     Args:
@@ -262,36 +338,6 @@ class WebSocketSession:
         """Sends an ASGI message to the application."""
         await self._to_app.put(message)
 
-    async def send_text(self, data: str) -> None:
-        """Sends a message of text."""
-        await self.send({"type": "websocket.receive", "text": data})
-
-    async def send_bytes(self, data: bytes) -> None:
-        """Sends a binary message."""
-        await self.send({"type": "websocket.receive", "bytes": data})
-
-    async def send_json(self, data: Any, mode: Literal["text", "binary"] = "text") -> None:
-        """Sends a value as JSON.
-
-        Args:
-            data: What `json.dumps` accepts.
-            mode: The kind of message.
-        """
-        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-        if mode == "text":
-            await self.send_text(text)
-        else:
-            await self.send_bytes(text.encode("utf-8"))
-
-    async def close(self, code: int = 1000, reason: str | None = None) -> None:
-        """Closes the WebSocket.
-
-        Args:
-            code: The closing code.
-            reason: Why.
-        """
-        await self.send({"type": "websocket.disconnect", "code": code, "reason": reason})
-
     async def receive(self) -> Message:
         """Returns the next ASGI message of the application.
 
@@ -305,39 +351,6 @@ class WebSocketSession:
         self._from_app.put_nowait(None)
         error, self._error = self._error, None
         raise error or WebSocketDisconnect(1006)
-
-    async def receive_text(self) -> str:
-        """Returns the next message, which has to be text.
-
-        Raises:
-            WebSocketDisconnect: The application has closed.
-        """
-        return cast("str", (await self._receive_data())["text"])
-
-    async def receive_bytes(self) -> bytes:
-        """Returns the next message, which has to be binary.
-
-        Raises:
-            WebSocketDisconnect: The application has closed.
-        """
-        return cast("bytes", (await self._receive_data())["bytes"])
-
-    async def receive_json(self, mode: Literal["text", "binary"] = "text") -> Any:
-        """Returns the next message parsed as JSON.
-
-        Args:
-            mode: The kind of message that is expected.
-
-        Raises:
-            WebSocketDisconnect: The application has closed.
-        """
-        message = await self._receive_data()
-        return json.loads(message["text" if mode == "text" else "bytes"])
-
-    async def _receive_data(self) -> Message:
-        message = await self.receive()
-        _raise_on_close(message)
-        return message
 
 
 def _raise_on_close(message: Message) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from email.message import Message
 from typing import Any
 
@@ -19,7 +19,6 @@ from justapi import params
 from justapi._annotations import (
     holds_bytes,
     is_bytes_sequence,
-    is_sequence,
     sequence_type,
 )
 from justapi._fields import (
@@ -28,15 +27,20 @@ from justapi._fields import (
     model_fields,
     param_model,
     request_names,
-    takes_list,
+)
+from justapi._form_models import (
+    accepts_none,
+    collect_model,
+    extras,
+    form_models,
+    is_supplied,
+    value_of,
 )
 from justapi.datastructures import (
     FormData,
     Headers,
-    ImmutableMultiDict,
     UploadFile,
 )
-from justapi.dependencies import form_model
 from justapi.exceptions import HTTPException, RequestValidationError
 from justapi.requests import HTTPConnection
 
@@ -148,40 +152,6 @@ def is_json_type(content_type: str) -> bool:
     )
 
 
-def _is_empty_file(value: Any) -> bool:
-    # Browsers send these when no file was chosen.
-    return isinstance(value, UploadFile) and value.filename == "" and value.size == 0
-
-
-def _value_of(field: ModelField, values: Mapping[str, Any], name: str) -> Any:
-    """Returns the value or list of values of a name; undefined when there is none."""
-    value: Any
-    if takes_list(field) and isinstance(values, ImmutableMultiDict | Headers):
-        value = values.getlist(name)
-        if isinstance(values, FormData):
-            value = [item for item in value if not _is_empty_file(item)]
-    else:
-        value = values.get(name)
-    if value is None:
-        return PydanticUndefined
-    if isinstance(values, FormData) and (value == "" or _is_empty_file(value)):
-        return PydanticUndefined
-    if is_sequence(field.field_info.annotation) and len(value) == 0:
-        return PydanticUndefined
-    return value
-
-
-def _extras(values: Mapping[str, Any], known: set[str]) -> Iterator[tuple[str, Any]]:
-    """Yields what has none of the known names; repeated ones as a list."""
-    items: Any = values.multi_items() if isinstance(values, ImmutableMultiDict) else values.items()
-    grouped: dict[str, list[Any]] = {}
-    for key, value in items:
-        if key not in known:
-            grouped.setdefault(key, []).append(value)
-    for key, found in grouped.items():
-        yield key, found[0] if len(found) == 1 else found
-
-
 def extract_param(field: ModelField, incoming: Incoming) -> tuple[Any, Errors]:
     """Extracts and validates a parameter outside of the body."""
     info = field.field_info
@@ -192,7 +162,7 @@ def extract_param(field: ModelField, incoming: Incoming) -> tuple[Any, Errors]:
         return _extract_model(field, model, values)
     names = request_names(field)
     name = next((on_wire for _, on_wire in names if on_wire in values), names[0][1])
-    value = _value_of(field, values, name)
+    value = value_of(field, values, name)
     return field.validate_or_default(value, (info.in_.value, name))
 
 
@@ -214,7 +184,7 @@ def _extract_model(
         names = request_names(item, convert_underscores=convert)
         own.update(on_wire.lower() if is_header else on_wire for _, on_wire in names)
         name, on_wire = next((pair for pair in names if pair[1] in values), names[0])
-        value = _value_of(item, values, on_wire)
+        value = value_of(item, values, on_wire)
         if value is not PydanticUndefined:
             collected[name] = value
         if is_header:
@@ -224,7 +194,7 @@ def _extract_model(
                 wire_names[item.name] = on_wire
         else:
             known.add(on_wire)
-    collected.update(_extras(values, known))
+    collected.update(extras(values, known))
     found: Any = collected
     takes_extra = model.model_config.get("extra") in ("allow", "forbid")
     if info.annotation is not model and not (
@@ -251,9 +221,11 @@ def extract_body(field: ModelField, incoming: Incoming, *, embed: bool) -> tuple
     """
     body = incoming.body
     if isinstance(body, FormData):
-        model = form_model(field)
-        alias, value = incoming.form_values.get(field, (field.wire_name, PydanticUndefined))
-        return field.validate_or_default(value, ("body",) if model else ("body", alias))
+        absent = (request_names(field)[0][0], PydanticUndefined)
+        alias, value = incoming.form_values.get(field, absent)
+        return field.validate_or_default(
+            value, ("body",) if form_models(field) else ("body", alias)
+        )
     if not embed:
         return field.validate_or_default(body, ("body",))
     names = [name for name, _ in request_names(field)]
@@ -296,33 +268,27 @@ async def _form_value(field: ModelField, value: Any) -> Any:
 async def read_form_values(fields: list[ModelField], form: FormData, incoming: Incoming) -> None:
     """Finds the values of body parameters in a form."""
     for field in fields:
-        model = form_model(field)
-        if model is not None:
-            incoming.form_values[field] = (
-                field.wire_name,
-                await _form_model_value(field, model, form),
-            )
+        models = form_models(field)
+        if models:
+            if not accepts_none(field) or is_supplied(models, form):
+                value = await _form_model_value(models, form)
+                incoming.form_values[field] = (field.wire_name, value)
             continue
         for name, _ in request_names(field):
-            value = _value_of(field, form, name)
+            value = value_of(field, form, name)
             if value is not PydanticUndefined:
                 incoming.form_values[field] = (name, await _form_value(field, value))
                 break
 
 
-async def _form_model_value(field: ModelField, model: type[BaseModel], form: FormData) -> Any:
-    collected: dict[str, Any] = {}
-    known: set[str] = set()
-    for item in model_fields(model):
+async def _form_model_value(models: tuple[type[BaseModel], ...], form: FormData) -> Any:
+    """Returns what the form has for one model; for a union all of it, as its members choose."""
+    if len(models) > 1:
+        return dict(extras(form, set()))
+    collected = collect_model(models[0], form)
+    for item in model_fields(models[0]):
         for name, _ in request_names(item):
-            known.add(name)
-            value = _value_of(item, form, name)
-            if value is not PydanticUndefined:
-                collected[name] = await _form_value(item, value)
+            if name in collected:
+                collected[name] = await _form_value(item, collected[name])
                 break
-    if field.field_info.annotation is not model:
-        takes_extra = model.model_config.get("extra") in ("allow", "forbid")
-        if not (known.intersection(form) or (takes_extra and form)):
-            return PydanticUndefined
-    collected.update(_extras(form, known))
     return collected

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
-from pydantic_core import PydanticUndefined
+from annotated_types import Ge, Gt, Le, Lt
 
-from justapi import params
+from justapi import _core, params
 from justapi._annotations import NONE_TYPE, union_members
 from justapi._fields import ModelField, param_model, request_names, takes_list
 from justapi._incoming import Incoming, extract_param, loads
 from justapi._plan import Coercion, Exchange, Input, Source
+from justapi._shapes import input_codec
 from justapi._tree import MISSING, Slot, Tree
 from justapi.exceptions import RequestValidationError
 from justapi.requests import Request
@@ -63,6 +65,8 @@ def connection_of(exchange: Exchange) -> Any:
 def _plain_coercion(field: ModelField) -> Coercion:
     """Tells whether the text becomes the value without asking pydantic."""
     info = field.field_info
+    if _bounds(field) is not None:
+        return Coercion.INT
     if info.metadata or getattr(info, "discriminator", None) or field.msgspec is not None:
         return Coercion.CALL
     annotation = info.annotation
@@ -75,24 +79,46 @@ def _plain_coercion(field: ModelField) -> Coercion:
     return _PLAIN_COERCIONS.get(annotation, Coercion.CALL)
 
 
+def _bounds(field: ModelField) -> tuple[int | None, int | None] | None:
+    """Returns the least and the greatest number, if that is all that is asked of an int."""
+    info = field.field_info
+    if info.annotation is not int or not info.metadata or field.config:
+        return None
+    least: list[int] = []
+    greatest: list[int] = []
+    for item in info.metadata:
+        match item:
+            case Ge(ge=int(number)):
+                least.append(number)
+            case Gt(gt=int(number)):
+                least.append(number + 1)
+            case Le(le=int(number)):
+                greatest.append(number)
+            case Lt(lt=int(number)):
+                greatest.append(number - 1)
+            case _:
+                return None
+    low = max(least, default=None)
+    high = min(greatest, default=None)
+    if any(number is not None and abs(number) >= 2**63 for number in (low, high)):
+        return None
+    return low, high
+
+
 def _default(field: ModelField, slot: Slot) -> Any:
     """Returns the default for the input, or notes on the slot how to make it."""
-    if field.required:
+    if _needs_value(field):
         return None
     info = field.field_info
-    if info.default_factory is None and not info.validate_default:
-        value = info.default
-        if isinstance(value, _IMMUTABLE):
-            return value
-
-    def make() -> Any:
-        value, errors = field.validate_or_default(PydanticUndefined, ())
-        if errors:
-            raise RequestValidationError(errors)
-        return value
-
-    slot.default = make
+    if info.default_factory is None and isinstance(info.default, _IMMUTABLE):
+        return info.default
+    slot.default = lambda: deepcopy(field.get_default())
     return MISSING
+
+
+def _needs_value(field: ModelField) -> bool:
+    """Whether the fast path is left when there is no value: the slow path checks defaults."""
+    return field.required or bool(field.field_info.validate_default)
 
 
 def _from_exchange(field: ModelField) -> Callable[[Exchange], Any]:
@@ -127,9 +153,10 @@ def _param_input(slot: Slot) -> Input:
         _LIST_SOURCES[where] if is_list else _SCALAR_SOURCES[where],
         name,
         coercion=Coercion.CALL if is_list else _plain_coercion(field),
-        convert=field.validate_value,
-        required=field.required,
+        convert=field.validate_text,
+        required=_needs_value(field),
         default=_default(field, slot),
+        bounds=_bounds(field) or (None, None),
     )
 
 
@@ -189,23 +216,56 @@ _NOT_VALIDATING = frozenset(
 
 def _means_same_in_json(schema: Any) -> bool:
     """Whether validating JSON text gives what validating the parsed text would give."""
-    if isinstance(schema, dict):
-        kind = schema.get("type")
-        if isinstance(kind, str):
-            if kind not in _SAME_IN_JSON:
+    # No recursion: types may be nested more deeply than calls.
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            if not _same_itself(part):
                 return False
-            if schema.get("strict") or (schema.get("config") or {}).get("strict"):
-                return False
-            if schema.get("root_model") or schema.get("custom_init"):
-                return False
-        return all(
-            _means_same_in_json(value)
-            for key, value in schema.items()
-            if key not in _NOT_VALIDATING
-        )
-    if isinstance(schema, list | tuple):
-        return all(_means_same_in_json(item) for item in schema)
+            pending.extend(value for key, value in part.items() if key not in _NOT_VALIDATING)
+        elif isinstance(part, list | tuple):
+            pending.extend(part)
     return True
+
+
+def _same_itself(schema: dict[Any, Any]) -> bool:
+    """Whether a schema means the same as far as it does not depend on those within."""
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return True
+    if kind not in _SAME_IN_JSON:
+        return False
+    if schema.get("strict") or (schema.get("config") or {}).get("strict"):
+        return False
+    return not (schema.get("root_model") or schema.get("custom_init"))
+
+
+_ANY = {"type": "any"}
+_OF_PLAIN_JSON = (
+    (_ANY, Coercion.JSON),
+    ({"type": "dict", "keys_schema": _ANY, "values_schema": _ANY}, Coercion.JSON_OBJECT),
+    ({"type": "dict", "keys_schema": {"type": "str"}, "values_schema": _ANY}, Coercion.JSON_OBJECT),
+    ({"type": "list", "items_schema": _ANY}, Coercion.JSON_ARRAY),
+)
+
+
+def _body_coercion(field: ModelField) -> Coercion:
+    """Tells whether parsed JSON is the value, given that it is an object or a list."""
+    if field.msgspec is None:
+        schema = {**field.type_adapter.core_schema}
+        schema.pop("metadata", None)
+        for plain, coercion in _OF_PLAIN_JSON:
+            if schema == plain:
+                return coercion
+    return Coercion.CALL
+
+
+def _body_codec(field: ModelField, coercion: Coercion) -> _core.Codec | None:
+    """Returns what decodes a body that is more than parsed JSON, if its shape is all of it."""
+    if field.msgspec is not None or field.config or coercion is not Coercion.CALL:
+        return None
+    return input_codec(field.type_adapter)
 
 
 def _body_converter(field: ModelField) -> Callable[[bytes], Any]:
@@ -224,7 +284,7 @@ def _member_reader(slot: Slot) -> Callable[[dict[str, Any]], Any]:
     assert field is not None
     names = [name for name, _ in request_names(field)]
     validate = field.validate_value
-    required = field.required
+    required = _needs_value(field)
     default = _default(field, slot)
 
     def read(body: dict[str, Any]) -> Any:
@@ -262,12 +322,15 @@ def _in_order(tree: Tree) -> list[Slot]:
 def _body_input(slot: Slot) -> Input:
     field = slot.field
     assert field is not None
+    coercion = _body_coercion(field)
     return Input(
         Source.BODY,
         "body",
+        coercion=coercion,
         convert=_body_converter(field),
-        required=field.required,
+        required=_needs_value(field),
         default=_default(field, slot),
+        codec=_body_codec(field, coercion),
     )
 
 

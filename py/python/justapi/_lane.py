@@ -6,16 +6,18 @@ A lane serves from inside `select()` of its asyncio loop: the selector is the la
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-import re
 import selectors
+import threading
 from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from justapi import _core
 from justapi._api_route import APIRoute
 from justapi._asgi import answer as answer_over_asgi
-from justapi._paths import route_key
+from justapi._paths import core_pattern, route_key
 from justapi._plain_routes import APIWebSocketRoute, Mount, WebSocketRoute
 from justapi._plan import Kind, Plan
 from justapi._respond import is_response
@@ -25,41 +27,81 @@ from justapi.requests import ClientDisconnect
 from justapi.websockets import WebSocketDisconnect
 
 if TYPE_CHECKING:
+    from justapi._layers import Layer
     from justapi.types import ASGIApp
 
 __all__ = ["LaneSelector", "Served", "new_event_loop", "routes_of"]
 
 logger = logging.getLogger("justapi")
 
-_running: set[asyncio.Task[Any]] = set()
-"""What still runs after its answer was sent."""
+
+class _Running(threading.local):
+    """What still runs on the thread's loop after its answer was sent."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+
+_running = _Running()
 
 
 class LaneSelector(selectors.EpollSelector):
     """Waits for the loop's descriptors and serves the lane's connections meanwhile.
 
     Attributes:
-        lane: The lane, once it is bound.
+        lane: The lane that is asked, once there is one: it serves for all that share its loop.
+        servers: Kept alive as long as the loop.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lane: _core.Lane | None = None
-        # The lane hears of a descriptor when it becomes ready, not that it still is.
-        self._may_be_ready = True
+    # A selector that learns to be one of this class has not been through any `__init__` of it.
+    lane: _core.Lane | None = None
+    # The lane hears of a descriptor when it becomes ready, not that it still is.
+    _may_be_ready = True
+
+    @property
+    def servers(self) -> set[Any]:
+        servers: set[Any] = self.__dict__.setdefault("_servers", set())
+        return servers
+
+    @property
+    def _lanes(self) -> list[_core.Lane]:
+        lanes: list[_core.Lane] = self.__dict__.setdefault("_all_lanes", [])
+        return lanes
+
+    def add(self, lane: _core.Lane) -> None:
+        """Takes in a lane of this loop."""
+        self._lanes.append(lane)
+        if self.lane is None:
+            self.lane = lane
+            self._may_be_ready = True
+
+    def remove(self, lane: _core.Lane) -> None:
+        """Lets a lane go; another one of the loop is asked in its place."""
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+        if self.lane is lane:
+            self.lane = self._lanes[0] if self._lanes else None
+
+    def close(self) -> None:
+        """Closes the selector; lanes end on the thread that they belong to."""
+        self.lane = None
+        self._lanes.clear()
+        self.servers.clear()
+        super().close()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Serves until a descriptor is ready or the loop has something else to do."""
-        lane = self.lane
-        if lane is None:
+        # The lane is in no variable here: what a handler raises holds the frames that it was
+        # called from, and may be collected on another thread, which cannot let a lane go.
+        if self.lane is None:
             return super().select(timeout)
         if self._may_be_ready:
             events = super().select(0)
             if events:
-                lane.select(0.0)
+                self.lane.select(0.0)
                 return events
             self._may_be_ready = False
-        if lane.select(timeout):
+        if self.lane.select(timeout):
             self._may_be_ready = True
             return super().select(0)
         return []
@@ -72,12 +114,13 @@ def new_event_loop() -> tuple[asyncio.SelectorEventLoop, LaneSelector]:
 
 
 class Served:
-    """What the lane needs to know of an application.
+    """What the lane needs to know of an application, and which of its middleware the lane does.
 
     Args:
         app: The application.
         state: What its lifespan left for requests.
         server: Address of the server.
+        client: Address of clients that have none, in memory.
         root_path: Where a proxy puts the application.
         cancels: Whether a handler is cancelled when its client leaves.
     """
@@ -88,16 +131,45 @@ class Served:
         state: dict[str, Any],
         *,
         server: tuple[str, int | None] | None = None,
+        client: tuple[str, int] | None = None,
         root_path: str = "",
         cancels: bool = True,
     ) -> None:
+        from justapi.app import JustAPIApp
+
+        layers = app.layers if isinstance(app, JustAPIApp) else None
         self.app: Final = app
+        self.layers: Final[list[Layer]] = layers or []
+        self.called: Final[ASGIApp] = app.inside if layers and isinstance(app, JustAPIApp) else app
+        self.is_coroutine_function: Final = _only_makes_coroutine(self.called)
         self.state: Final = state
-        self.server: Final = server
-        self.root_path: Final = root_path or getattr(app, "root_path", "")
+        self.client: Final = client
         self.cancels: Final = cancels
-        self.asgi: Final = {"version": "3.0", "spec_version": "2.4"}
+        self.scope: Final[dict[str, Any]] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": "/",
+            "raw_path": b"/",
+            "query_string": b"",
+            "root_path": root_path or getattr(app, "root_path", ""),
+            "headers": [],
+            "client": None,
+            "server": server,
+            "state": state,
+            "extensions": {},
+        }
         self.extensions: Final[dict[str, Any]] = {"http.response.pathsend": {}}
+
+
+def _only_makes_coroutine(app: Any) -> bool:
+    """Whether none of the application's code runs before the coroutine that a call gives does."""
+    call = app if isinstance(app, FunctionType | MethodType) else type(app).__call__
+    if isinstance(call, MethodType):
+        call = call.__func__
+    return isinstance(call, FunctionType) and bool(call.__code__.co_flags & inspect.CO_COROUTINE)
 
 
 _EVERYTHING: Final = ((None, "/", None, True), (None, "/{path:path}", None, True))
@@ -113,8 +185,8 @@ def routes_of(app: Any) -> list[LaneRoute]:
     """Lists the routes of an application for its lane.
 
     What the lane cannot answer from a plan it hands to the application over ASGI: everything,
-    when there is middleware in Python; else mounted applications, plain routes, WebSockets, and
-    what no route answers where the application has its own words for that.
+    when there is middleware that takes Python; else mounted applications, plain routes,
+    WebSockets, and what no route answers where the application has its own words for that.
     """
     from justapi.app import JustAPIApp
 
@@ -157,7 +229,12 @@ def routes_of(app: Any) -> list[LaneRoute]:
             routes.append((methods, path, plan, has_socket and "GET" in (methods or ())))
         if has_socket and not any("GET" in (methods or ()) for methods, _, _ in entries):
             routes.append((["GET"], entries[0][1], None, True))
-    routes.extend((["GET"], path, None, True) for path in sockets.values())
+    # A request that asks for no socket finds nothing there, whatever its method; what takes
+    # everything would also take what belongs to the server.
+    routes.extend(
+        (["GET"] if path == _EVERYTHING[1][1] else None, path, None, True)
+        for path in sockets.values()
+    )
     for methods, path, _, _ in list(routes):
         if path.endswith(":path}"):
             # The parameter may be empty, which core's router does not know.
@@ -169,31 +246,9 @@ def routes_of(app: Any) -> list[LaneRoute]:
     return routes
 
 
-_SEGMENT: Final = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::(str|int|path))?}")
-
-
-def core_pattern(path: str) -> str | None:
-    """Returns a pattern as core's router spells it; None if it has none for it.
-
-    Core knows whole segments, and a `path` at the end that is not empty.
-    """
-    segments = path.split("/")
-    if segments[0]:
-        return None
-    for index, segment in enumerate(segments[1:], 1):
-        if "{" not in segment and "}" not in segment and "%" not in segment:
-            continue
-        match = _SEGMENT.fullmatch(segment)
-        if match is None or (match[2] == "path" and index != len(segments) - 1):
-            return None
-        if match[2] == "int":
-            segments[index] = f"{{{match[1]}:uint}}"
-    return "/".join(segments)
-
-
 def _rest(routes: list[LaneRoute]) -> list[LaneRoute]:
-    """Routes for everything that is left."""
-    known = {route_key(path) for _, path, _, _ in routes}
+    """Routes for everything that is left, other methods of known paths among it."""
+    known = {route_key(path) for methods, path, _, _ in routes if methods is None}
     return [entry for entry in _EVERYTHING if route_key(entry[1]) not in known]
 
 
@@ -256,14 +311,14 @@ def say_demoted(route: Any) -> None:
     )
 
 
-def start_after(response: Any) -> None:
-    """Starts what follows an answer that was sent."""
-    task = asyncio.get_running_loop().create_task(_follow(response))
-    _running.add(task)
-    task.add_done_callback(_running.discard)
+def start_after(response: Any, witness: Any) -> None:
+    """Starts what follows an answer that was sent; a witness hears of its end."""
+    task = asyncio.get_running_loop().create_task(_follow(response, witness))
+    _running.tasks.add(task)
+    task.add_done_callback(_running.tasks.discard)
 
 
-async def _follow(response: Any) -> None:
+async def _follow(response: Any, witness: Any) -> None:
     try:
         try:
             if response.background is not None:
@@ -272,13 +327,18 @@ async def _follow(response: Any) -> None:
             if response._after is not None:
                 await response._after()
     except Exception as error:
+        if witness is not None:
+            witness.failed(error)
         log(error)
+    finally:
+        if witness is not None:
+            witness.end(response)
 
 
 async def finish_background(timeout: float) -> None:
-    """Waits for what runs after its answer, then cancels it."""
-    if _running:
-        _, late = await asyncio.wait(set(_running), timeout=timeout)
+    """Waits for what runs on this loop after its answer, then cancels it."""
+    if _running.tasks:
+        _, late = await asyncio.wait(set(_running.tasks), timeout=timeout)
         for task in late:
             task.cancel()
         if late:

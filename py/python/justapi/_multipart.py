@@ -96,6 +96,7 @@ class Tokenizer:
         self._headers: list[tuple[bytes, bytes]] = []
         self._header_name = bytearray()
         self._header_value = bytearray()
+        self._has_begun = False
         self._has_ended = False
         self._parser = MultipartParser(
             boundary,
@@ -119,6 +120,7 @@ class Tokenizer:
         Raises:
             MultiPartException: The body is malformed.
         """
+        self._has_begun |= bool(chunk)
         try:
             self._parser.write(chunk)
         except FormParserError as error:
@@ -127,12 +129,12 @@ class Tokenizer:
         return events
 
     def finish(self) -> None:
-        """Has to be called at the end of the body.
+        """Has to be called at the end of the body; one without a byte has no parts.
 
         Raises:
             MultiPartException: The last boundary has not come.
         """
-        if not self._has_ended:
+        if self._has_begun and not self._has_ended:
             raise MultiPartException("The multipart has no final boundary.")
 
     def _on_part_begin(self) -> None:

@@ -1,24 +1,37 @@
 """Routes that are answered in Rust: what they are, and why a route cannot be one.
 
 A native route never runs Python for a request. Whatever would need it is an error when the route
-is registered; nothing falls back silently.
+is registered; nothing falls back silently. Where another server, or an application around this
+one, hands a request over in Python, the same Rust code answers it, and that is said once.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from justapi import _core
 from justapi._callables import is_async_callable, is_async_generator, is_generator
-from justapi._plan import NativePlan
+from justapi._paths import core_pattern
+from justapi._plan import NativePlan, Plan
+from justapi.concurrency import open_in_threadpool, run_in_threadpool
 from justapi.encoders import encode_json
 from justapi.responses import FileResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
     from justapi._api_route import APIRoute, RouteOptions
+    from justapi._asgi import AsgiExchange
+    from justapi.types import Send
 
-__all__ = ["NativeAnswer", "json_schema_of", "make_native_plan"]
+__all__ = ["NativeAnswer", "answer_over_asgi", "json_schema_of", "make_native_plan"]
+
+logger = logging.getLogger("justapi")
+
+MAX_BODY_BYTES = 2 * 1024 * 1024
+"""Limit of a body where the route has none of its own: the server's default."""
+_CHUNK_BYTES = 64 * 1024
 
 NativeAnswer: TypeAlias = Response | dict[str, Any] | list[Any] | str | bytes
 
@@ -92,7 +105,7 @@ def make_native_plan(route: APIRoute, given: RouteOptions) -> NativePlan | None:
         body = b"" if answer is not None else encode_json(result)
     else:
         body = b""
-    return NativePlan(
+    plan = NativePlan(
         "body" if schema is not None else "query",
         schema=None if schema is None else json_schema_of(schema),
         query_schema=None if query_schema is None else json_schema_of(query_schema),
@@ -102,6 +115,12 @@ def make_native_plan(route: APIRoute, given: RouteOptions) -> NativePlan | None:
         else list(answer.raw_headers),
         body=body if answer is None else bytes(answer.body),
     )
+    try:
+        # Servers refuse a bad schema when they start; behind another one there is only now.
+        _core.NativeRoute(plan)
+    except ValueError as error:
+        raise ValueError(f"{_where(route)}: {error}") from None
+    return plan
 
 
 def _where(route: APIRoute) -> str:
@@ -109,6 +128,11 @@ def _where(route: APIRoute) -> str:
 
 
 def _refuse_python(route: APIRoute) -> None:
+    if core_pattern(route.path) is None:
+        raise ValueError(
+            f"{_where(route)}: the path of a native route consists of whole segments: text, "
+            "{name}, {name:int}, or {name:path} at the end"
+        )
     dependant = route.dependant
     reasons = []
     if dependant.dependencies:
@@ -170,3 +194,68 @@ def _constant(route: APIRoute, answer: NativeAnswer) -> NativePlan:
         raw_headers=list(document.raw_headers),
         body=bytes(document.body),
     )
+
+
+def _core_of(plan: Plan) -> _core.NativeRoute:
+    """Returns the Rust side of a native route; says, once, how the route is reached."""
+    route: APIRoute = plan.route
+    made = route.native_core
+    if made is None:
+        made = route.native_core = _core.NativeRoute(plan.native)
+        logger.warning(
+            "%s %s is native, and its requests come over ASGI: Rust answers them, Python hands "
+            "them over; `justapi serve` does without",
+            "|".join(plan.methods),
+            plan.path,
+        )
+    return made
+
+
+async def answer_over_asgi(plan: Plan, exchange: AsgiExchange) -> None:
+    """Answers a request of a native route that comes over ASGI, as the server does.
+
+    Args:
+        plan: Plan of the route.
+        exchange: The request.
+
+    Raises:
+        HTTPException: 413: the body is larger than the limit.
+        ClientDisconnect: The client left before its body had come.
+    """
+    native = plan.native
+    assert native is not None
+    core = _core_of(plan)
+    body = b""
+    if native.schema is not None:
+        limit = plan.max_body_bytes
+        body = await exchange.collect_body(MAX_BODY_BYTES if limit is None else limit)
+    scope = exchange.scope
+    headers = [(name, value) for name, value in scope["headers"] if name == b"content-type"]
+    status, lines, content = core.answer(
+        scope["method"], scope.get("query_string", b""), headers, body
+    )
+    if content is None:
+        assert native.path is not None
+        await _send_file(exchange.send, status, lines, native.path)
+        return
+    lines.append((b"content-length", str(len(content)).encode()))
+    await exchange.send({"type": "http.response.start", "status": status, "headers": lines})
+    await exchange.send({"type": "http.response.body", "body": content})
+
+
+async def _send_file(send: Send, status: int, lines: list[tuple[bytes, bytes]], path: str) -> None:
+    file = await open_in_threadpool(path)
+    try:
+        length = await run_in_threadpool(file.seek, 0, 2)
+        await run_in_threadpool(file.seek, 0)
+        lines.append((b"content-length", str(length).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": lines})
+        while length > 0:
+            chunk = await run_in_threadpool(file.read, min(length, _CHUNK_BYTES))
+            if not chunk:
+                raise RuntimeError(f"{path} got shorter while it was sent")
+            length -= len(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+    finally:
+        file.close()

@@ -6,11 +6,19 @@ import math
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from justapi.exceptions import JustAPIError
 
-__all__ = ["CONVERTORS", "Convertor", "NoMatchFound", "compile_path", "fill_path", "route_key"]
+__all__ = [
+    "CONVERTORS",
+    "Convertor",
+    "NoMatchFound",
+    "compile_path",
+    "core_pattern",
+    "fill_path",
+    "route_key",
+]
 
 _PARAMETER = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::([a-zA-Z_][a-zA-Z0-9_]*))?}")
 
@@ -145,3 +153,25 @@ def path_converters(convertors: Mapping[str, Convertor]) -> dict[str, Callable[[
         for name, convertor in convertors.items()
         if convertor not in (CONVERTORS["str"], CONVERTORS["path"])
     }
+
+
+_SEGMENT: Final = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::(str|int|path))?}")
+
+
+def core_pattern(path: str) -> str | None:
+    """Returns a pattern as core's router spells it; None if it has none for it.
+
+    Core knows whole segments, and a `path` at the end that is not empty.
+    """
+    segments = path.split("/")
+    if segments[0]:
+        return None
+    for index, segment in enumerate(segments[1:], 1):
+        if "{" not in segment and "}" not in segment and "%" not in segment:
+            continue
+        match = _SEGMENT.fullmatch(segment)
+        if match is None or (match[2] == "path" and index != len(segments) - 1):
+            return None
+        if match[2] == "int":
+            segments[index] = f"{{{match[1]}:uint}}"
+    return "/".join(segments)

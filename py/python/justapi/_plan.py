@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from justapi import _core
     from justapi.types import Receive, Scope, Send
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Exchange",
     "Input",
     "Kind",
+    "Known",
     "NativePlan",
     "Plan",
     "Source",
@@ -42,7 +44,7 @@ class Coercion(IntEnum):
     """How the text of an input becomes its value.
 
     `INT`, `FLOAT` and `BOOL` name the plain spellings that need no Python; any other spelling
-    goes to `Input.convert`.
+    goes to `Input.convert`. So does a JSON body that `_core` does not decode itself.
     """
 
     STR = 0
@@ -50,6 +52,9 @@ class Coercion(IntEnum):
     FLOAT = 2
     BOOL = 3
     CALL = 4
+    JSON = 5
+    JSON_OBJECT = 6
+    JSON_ARRAY = 7
 
 
 class Kind(IntEnum):
@@ -64,6 +69,7 @@ class Exchange(Protocol):
     """One request as both paths, `_core`'s and ASGI's, present it to the Python layer."""
 
     context: Any
+    is_outside: bool
 
     @property
     def scope(self) -> Scope:
@@ -89,9 +95,11 @@ class Input:
             the exchange) into the value. Whatever it raises leads to `Plan.bind`.
         required: Whether its absence leads to `Plan.bind`.
         default: The value when it is absent and not required. Never copied.
+        bounds: The least and the greatest number that `INT` may make; None for no bound.
+        codec: Decodes the JSON bodies that need no `convert`, or None.
     """
 
-    __slots__ = ("coercion", "convert", "default", "name", "required", "source")
+    __slots__ = ("bounds", "codec", "coercion", "convert", "default", "name", "required", "source")
 
     def __init__(
         self,
@@ -102,6 +110,8 @@ class Input:
         convert: Callable[[Any], Any] | None = None,
         required: bool = True,
         default: Any = None,
+        bounds: tuple[int | None, int | None] = (None, None),
+        codec: _core.Codec | None = None,
     ) -> None:
         self.source: Final = source
         self.name: Final = name
@@ -109,9 +119,36 @@ class Input:
         self.convert: Final = convert
         self.required: Final = required
         self.default: Final = default
+        self.bounds: Final = bounds
+        self.codec: Final = codec
 
     def __repr__(self) -> str:
         return f"Input({self.source.name}, {self.name!r}, {self.coercion.name})"
+
+
+class Known:
+    """What of a route's results is known when it is registered.
+
+    Attributes:
+        cls: Class whose own instances, not those of its subclasses, are no responses and may be
+            given to `encode`, or None.
+        encode: Makes the bytes of the body of such an instance; None for the plan's `encode`.
+        codec: Encodes the results that need neither, or None.
+    """
+
+    __slots__ = ("cls", "codec", "encode")
+
+    def __init__(
+        self,
+        cls: type[Any] | None,
+        encode: Callable[[Any], bytes] | None = None,
+        codec: _core.Codec | None = None,
+    ) -> None:
+        # A response may be any object that can be called.
+        is_callable = cls is not None and any("__call__" in vars(base) for base in cls.__mro__)
+        self.cls: Final = None if is_callable else cls
+        self.encode: Final = encode
+        self.codec: Final = codec
 
 
 class NativePlan:
@@ -164,6 +201,7 @@ class Plan:
         encode: Turns the result into the bytes of the body, or None: then plain values are
             encoded by `_core` and others are first passed through `encode_default`.
         encode_default: Makes a plain value of another object.
+        known: Results that need no `encode`, or None.
         status_code: Status of an encoded result.
         media_type: Content type of an encoded result, or None for none.
         bind: The slow path: all arguments for `target`, or the response that says what is wrong.
@@ -197,6 +235,7 @@ class Plan:
         "is_direct",
         "json_body",
         "kind",
+        "known",
         "max_body_bytes",
         "media_type",
         "methods",
@@ -219,6 +258,7 @@ class Plan:
     json_body: bool
     encode: Callable[[Any], bytes] | None
     encode_default: Callable[[Any], Any]
+    known: Known | None
     status_code: int
     media_type: str | None
     bind: Callable[[Exchange, bytes], Any]

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from justapi._lane import new_event_loop
 
 T = TypeVar("T")
 
@@ -17,7 +19,7 @@ class Portal:
     """Runs coroutines in an event loop that a thread of its own drives.
 
     What still runs when the portal is closed is cancelled and waited for. A portal that is
-    forgotten closes by itself.
+    forgotten closes by itself. Lanes can serve in its loop.
     """
 
     def __init__(self) -> None:
@@ -35,7 +37,12 @@ class Portal:
         Args:
             coroutine: What to run.
         """
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            # The loop is closed, and nobody will run it.
+            coroutine.close()
+            raise
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls a function in the loop's thread and returns what it returns.
@@ -48,21 +55,53 @@ class Portal:
             BaseException: Whatever it raised.
         """
 
-        async def run() -> Any:
-            result = function(*args)
-            return await result if inspect.isawaitable(result) else result
+        async def run() -> tuple[Any, BaseException | None]:
+            try:
+                result = function(*args)
+                return (await result if inspect.isawaitable(result) else result), None
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                # An exit is for the thread that called, not for the loop.
+                return None, error
 
         future = self.start(run())
         try:
-            return future.result()
+            result, error = future.result()
         except BaseException:
             # An interrupt of this thread does not leave the call behind.
             future.cancel()
             raise
+        try:
+            if error is not None:
+                raise error
+        finally:
+            # Its traceback holds this frame.
+            error = None
+        return result
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Yields what an asynchronous iterator of the loop gives.
+
+        Args:
+            items: The iterator.
+        """
+        nothing: Any = object()
+        while (item := self.call(_next, items, nothing)) is not nothing:
+            yield item
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its loop has ended."""
+        return self._loop.is_closed()
 
     def close(self) -> None:
         """Ends the loop and its thread."""
         self._finish()
+
+
+async def _next(items: AsyncIterator[T], default: T) -> T:
+    return await anext(items, default)
 
 
 def _run(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
@@ -70,8 +109,20 @@ def _run(started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> No
         stop = asyncio.Event()
         started.set_result((asyncio.get_running_loop(), stop))
         await stop.wait()
+        for server in list(selector.servers):
+            await server.close()
 
-    asyncio.run(main())
+    loop, selector = new_event_loop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop()
+        main_task = loop.create_task(main())
+        while not main_task.done():
+            try:
+                loop.run_until_complete(main_task)
+            except BaseException:
+                # A handler's own exit ends its request, and the test hears of it there.
+                if main_task.done() or loop.is_closed():
+                    raise
 
 
 def _stop(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, thread: threading.Thread) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from justapi._fields import ModelField
+from justapi._plan import Known
+from justapi._shapes import output_codec
 from justapi.background import BackgroundTasks
-from justapi.encoders import IncEx, encode_json, jsonable_encoder
+from justapi.encoders import IncEx, encode_json, encode_stream_item, jsonable_encoder
 from justapi.exceptions import EndpointContext, ResponseValidationError
 from justapi.responses import (
     EventSourceResponse,
@@ -45,10 +48,20 @@ def allows_body(status_code: int | str | None) -> bool:
     return not (number < 200 or number in (204, 205, 304))
 
 
+# Classes that have one of these declare their fields: models, dataclasses, structures.
+_OF_DATA = ("__pydantic_fields__", "__dataclass_fields__", "__struct_fields__")
+
+
 def is_response(value: Any) -> bool:
-    """Whether a handler returned a response: one of ours, or of the same shape."""
+    """Whether a handler returned a response: one of ours, or of the same shape.
+
+    Data is none, whatever its fields are called.
+    """
     return isinstance(value, Response) or (
-        hasattr(value, "raw_headers") and hasattr(value, "status_code") and callable(value)
+        callable(value)
+        and hasattr(value, "raw_headers")
+        and hasattr(value, "status_code")
+        and not any(hasattr(type(value), name) for name in _OF_DATA)
     )
 
 
@@ -128,6 +141,7 @@ class Responder:
 
     Attributes:
         encode: Makes the body of a result; None when the JSON encoder alone does it.
+        known: Results that need no `encode`, or None.
         media_type: Content type of such a body.
         status_code: Its status.
         is_plain: Whether `encode` does all that there is to do for an ordinary result.
@@ -152,6 +166,7 @@ class Responder:
         self.status_code = 200 if status_code is None else status_code
         self.media_type: str | None = JSON_MEDIA_TYPE
         self.encode: Callable[[Any], bytes] | None = None
+        self.known: Known | None = None
         self.is_plain = True
         self._choose_encoder()
         self._content_type = [
@@ -187,15 +202,30 @@ class Responder:
         validate = adapter.validator.validate_python
         to_json = adapter.serializer.to_json
         invalid = self._invalid
+        own = _validated_class(adapter.core_schema)
+        codec = None
+        if options.keys() == {"by_alias"} and not field.config:
+            codec = output_codec(adapter, by_alias=self.options.by_alias)
+        if codec is not None or own is not None:
+            self.known = Known(own, partial(to_json, **options), codec)
 
         def encode(value: Any) -> bytes:
-            try:
-                valid = validate(value, from_attributes=True)
-            except ValueError:
-                raise invalid(value) from None
-            return to_json(valid, **options)
+            if type(value) is not own:
+                try:
+                    value = validate(value, from_attributes=True)
+                except ValueError:
+                    raise invalid(value) from None
+            return to_json(value, **options)
 
-        return encode
+        if codec is None:
+            return encode
+        encode_shaped = codec.encode
+
+        def encode_any(value: Any) -> bytes:
+            body = encode_shaped(value)
+            return encode(value) if body is None else body
+
+        return encode_any
 
     def _msgspec_encoder(self, field: ModelField) -> Callable[[Any], bytes]:
         assert field.msgspec is not None
@@ -205,6 +235,8 @@ class Responder:
         invalid = self._invalid
         if not isinstance(annotation, type):
             annotation = None
+        else:
+            self.known = Known(annotation, encode_struct)
 
         def encode(value: Any) -> bytes:
             if type(value) is not annotation:
@@ -329,7 +361,7 @@ class Responder:
 
     def _encode_item(self, item: Any) -> bytes:
         if self.stream_field is None:
-            return encode_json(item)
+            return encode_stream_item(item)
         value, errors = self.stream_field.validate(item, loc=("response",))
         if errors:
             raise ResponseValidationError(errors, body=item, endpoint_ctx=self.context)
@@ -343,10 +375,24 @@ class Responder:
             return format_sse_event(data_str=self._encode_item(item).decode())
         data = item.raw_data
         if data is None and item.data is not None:
-            data = encode_json(item.data).decode()
+            # A model says by itself how it becomes JSON.
+            dump = getattr(item.data, "model_dump_json", None)
+            data = encode_stream_item(item.data).decode() if dump is None else dump()
         return format_sse_event(
             data_str=data, event=item.event, id=item.id, retry=item.retry, comment=item.comment
         )
+
+
+def _validated_class(schema: Any) -> type[Any] | None:
+    """Returns the model whose instances validation would give back as they are."""
+    if schema["type"] != "model" or schema.get("root_model") or schema.get("custom_init"):
+        return None
+    config = schema.get("config") or {}
+    for place in (schema, config):
+        if place.get("revalidate_instances", "never") != "never":
+            return None
+    cls: type[Any] = schema["cls"]
+    return cls
 
 
 def _no_body(_result: Any) -> bytes:

@@ -268,13 +268,23 @@ class Response:
 
 
 class HTMLResponse(Response):
-    """A response of HTML text."""
+    """A response of HTML text.
+
+    Example:
+        >>> HTMLResponse("<h1>Hello</h1>").headers["content-type"]
+        'text/html; charset=utf-8'
+    """
 
     media_type = "text/html"
 
 
 class PlainTextResponse(Response):
-    """A response of plain text."""
+    """A response of plain text.
+
+    Example:
+        >>> PlainTextResponse("Hello", status_code=201).headers["content-type"]
+        'text/plain; charset=utf-8'
+    """
 
     media_type = "text/plain"
 
@@ -293,6 +303,13 @@ class JSONResponse(Response):
         TypeError: The content has an object that JSON does not know.
         ValueError: The content has a NaN or an infinity, or refers to itself, or a header is
             invalid.
+
+    Example:
+        >>> @app.get("/teapot")
+        ... def teapot():
+        ...     return JSONResponse({"is": "short and stout"}, status_code=418)
+        >>> client.get("/teapot").status_code
+        418
     """
 
     media_type = "application/json"
@@ -320,6 +337,10 @@ class ORJSONResponse(JSONResponse):
     Raises:
         RuntimeError: The package `orjson` is not installed.
         TypeError: The content has an object that orjson does not know.
+
+    Example:
+        >>> ORJSONResponse({1: "one"}).body
+        b'{"1":"one"}'
     """
 
     def render(self, content: Any) -> bytes | memoryview:
@@ -338,6 +359,10 @@ class UJSONResponse(JSONResponse):
     Raises:
         RuntimeError: The package `ujson` is not installed.
         TypeError: The content has an object that ujson does not know.
+
+    Example:
+        >>> UJSONResponse(["é"]).body.decode()
+        '["é"]'
     """
 
     def render(self, content: Any) -> bytes | memoryview:
@@ -364,6 +389,13 @@ class RedirectResponse(Response):
 
     Raises:
         ValueError: A header is invalid.
+
+    Example:
+        >>> @app.get("/old")
+        ... def old():
+        ...     return RedirectResponse("/new place", status_code=308)
+        >>> client.get("/old", follow_redirects=False).headers["location"]
+        '/new%20place'
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class Runnable:
 
 
 def _serve_here(app: Any, host: str, port: int, root_path: str, graceful: float) -> None:
-    from justapi._serve import StartupFailed, serve
+    from justapi._serve import SettingRefused, StartupFailed, serve
     from justapi._worker import set_up_diagnostics
 
     try:
@@ -125,11 +125,14 @@ def _serve_here(app: Any, host: str, port: int, root_path: str, graceful: float)
             [listener],
             root_path=root_path,
             grace=graceful,
+            owns_sockets=True,
             config=json.dumps(_config(host, listener.getsockname()[0])),
             when_ready=_say_listening,
         )
     except StartupFailed as error:
         _fail(EXIT_APP, f"the application failed to start\n{error}".rstrip())
+    except SettingRefused as error:
+        _fail(EXIT_APP, str(error))
     finally:
         # Signals that come now are for what stands after `run`.
         signal.set_wakeup_fd(-1)
@@ -162,7 +165,8 @@ def _config(host: str, address: str) -> dict[str, Any]:
     """Settings as `justapi serve` has them: on loopback, this machine's own names only."""
     if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return {}
-    return {"trusted_hosts": [host], "trusts_loopback": True}
+    # A bare IPv6 address is no `Host`, and among the loopback names.
+    return {"trusted_hosts": [] if ":" in host else [host], "trusts_loopback": True}
 
 
 def _say_listening(addresses: list[str]) -> None:

@@ -6,26 +6,40 @@ The worker of `justapi serve` and `JustAPIApp.run` end up here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
+import inspect
 import logging
 import signal
 import socket
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVarTuple
 
-from justapi import _core
-from justapi._lane import Served, finish_background, new_event_loop, routes_of
+from justapi import _core, _stopping
+from justapi._lane import LaneSelector, Served, finish_background, routes_of
+from justapi._lanes import CHECK_SECONDS, LAST_SECONDS, LaneThread, end_loop, run_to_end
+from justapi._tracebacks import format_from_user
 from justapi.types import ASGIApp, Message
 
-__all__ = ["Lifespan", "StartupFailed", "serve"]
+__all__ = ["Lifespan", "SettingRefused", "StartupFailed", "serve"]
 
 logger = logging.getLogger("justapi")
+
+_Ts = TypeVarTuple("_Ts")
+
+LAST_LANES_SECONDS = 1.0
+"""Time beyond the grace time after which a lane is left alone that does not end."""
 
 
 class StartupFailed(Exception):
     """The application's lifespan failed before it was ready."""
+
+
+class SettingRefused(Exception):
+    """A setting of the server does not go with the application; `hint` says what to do."""
+
+    hint = "`justapi config show --origin` says where each value comes from"
 
 
 class Lifespan:
@@ -61,11 +75,12 @@ class Lifespan:
         message = await self._next()
         error = self._error()
         if error is not None:
-            raise StartupFailed("".join(traceback.format_exception(error)))
+            raise StartupFailed(format_from_user(error))
         if message is None:
             # An application without lifespan support is one that has nothing to start.
             self._task = None
         elif message["type"] == "lifespan.startup.failed":
+            await asyncio.wait({self._task}, timeout=LAST_SECONDS)
             raise StartupFailed(message.get("message", ""))
 
     async def stop(self) -> None:
@@ -76,6 +91,7 @@ class Lifespan:
         message = await self._next()
         if message is not None and message["type"] == "lifespan.shutdown.failed":
             logger.error("The application failed to shut down: %s", message.get("message", ""))
+        await asyncio.wait({self._task}, timeout=LAST_SECONDS)
 
     async def _run(self, scope: dict[str, Any]) -> None:
         try:
@@ -100,6 +116,62 @@ class Lifespan:
         return None if self._from_app.empty() else self._from_app.get_nowait()
 
 
+class _ServingLoop(asyncio.SelectorEventLoop):
+    """A loop on which the application's handlers of signals are added to the server's.
+
+    A stock one has one for each signal, so that an application that wants to hear of a stop would
+    keep it from the server.
+    """
+
+    def __init__(self, selector: LaneSelector) -> None:
+        super().__init__(selector)
+        self._kept: dict[int, Callable[[], object]] = {}
+        self._added: set[int] = set()
+
+    def keep_signal_handler(self, sig: int, callback: Callable[[], object]) -> None:
+        """Has `callback` called for a signal whoever else listens for it.
+
+        Args:
+            sig: The signal.
+            callback: Called in the loop.
+        """
+        self._kept[sig] = callback
+        super().add_signal_handler(sig, callback)
+
+    def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], Any], *args: *_Ts) -> None:
+        """Adds a handler; see `asyncio.loop.add_signal_handler`."""
+        kept = self._kept.get(sig)
+        if kept is None:
+            super().add_signal_handler(sig, callback, *args)
+            return
+        if asyncio.iscoroutine(callback) or inspect.iscoroutinefunction(callback):
+            raise TypeError("coroutines cannot be used with add_signal_handler()")
+        # The application's may fail, and the stop is not to depend on that.
+        call = functools.partial(callback, *args)
+        super().add_signal_handler(sig, self._call_both, kept, call)
+        self._added.add(sig)
+
+    def _call_both(self, kept: Callable[[], object], callback: Callable[[], object]) -> None:
+        kept()
+        callback()
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Removes a handler; see `asyncio.loop.remove_signal_handler`."""
+        kept = self._kept.get(sig)
+        if kept is None:
+            return super().remove_signal_handler(sig)
+        if sig not in self._added:
+            return False
+        self._added.remove(sig)
+        super().add_signal_handler(sig, kept)
+        return True
+
+    def close(self) -> None:
+        """Closes the loop, and listens for no signal any more."""
+        self._kept.clear()
+        super().close()
+
+
 def serve(
     app: ASGIApp,
     sockets: list[socket.socket],
@@ -108,10 +180,17 @@ def serve(
     grace: float = 30.0,
     when_ready: Callable[[list[str]], None] | None = None,
     config: str = "{}",
+    num_lanes: int = 1,
     max_requests: int | None = None,
     when_worn_out: Callable[[], None] | None = None,
+    stuck_timeout: float | None = None,
+    stuck_descriptor: int = -1,
+    owns_sockets: bool = False,
+    is_supervised: bool = False,
 ) -> int:
-    """Serves until SIGINT or SIGTERM, then drains.
+    """Serves until SIGINT or SIGTERM, then drains; a second signal ends what is in flight.
+
+    The first lane is on this thread, with the signals and the lifespan; each other has a thread.
 
     Args:
         app: The ASGI application; one of ours is served natively.
@@ -120,16 +199,25 @@ def serve(
         grace: Seconds for what is in flight after the signal.
         when_ready: Called with the addresses once requests are answered.
         config: Settings of the server, a `ServerConfig` of the Rust library as JSON.
+        num_lanes: Number of lanes.
         max_requests: Number of requests after which the worker is worn out.
         when_worn_out: Called then, once; whoever is told stops this process.
+        stuck_timeout: Seconds after which a loop that does not move on is reported.
+        stuck_descriptor: Where that is written to, without help of Python: a line of JSON.
+        owns_sockets: Whether nobody else listens on them: then what waits to be accepted at the
+            end is answered.
+        is_supervised: Whether a second signal says no more than the first. The kernel sends one
+            for each thread of a supervisor that is killed; one that lives ends us by force.
 
     Returns:
         The exit code.
 
     Raises:
         StartupFailed: The application's lifespan failed.
+        SettingRefused: A setting does not go with the application.
     """
-    loop, selector = new_event_loop()
+    selector = LaneSelector()
+    loop = _ServingLoop(selector)
     asyncio.set_event_loop(loop)
     stop = asyncio.Event()
     signals_received: list[int] = []
@@ -137,14 +225,19 @@ def serve(
     def on_signal(number: int) -> None:
         signals_received.append(number)
         stop.set()
-        if len(signals_received) > 1:
+        if len(signals_received) > 1 and not is_supervised:
             lane = selector.lane
             if lane is not None:
                 lane.kill()
 
+    def when_lane_ended() -> None:
+        # Before the stop it has failed, and the process with it.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(stop.set)
+
     async def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal, number)
+            loop.keep_signal_handler(number, functools.partial(on_signal, number))
         lifespan = Lifespan(app)
         await lifespan.start()
         name = sockets[0].getsockname() if sockets else None
@@ -155,21 +248,35 @@ def serve(
             root_path=root_path,
         )
         redirects = bool(getattr(getattr(app, "router", None), "redirect_slashes", False))
-        lane = _core.Lane(
-            loop,
-            selector.fileno(),
-            [one.detach() for one in sockets],
-            served,
-            routes_of(app),
-            redirects,
-            config,
-        )
+        try:
+            lane = _core.Lane(
+                loop,
+                selector.fileno(),
+                [one.detach() for one in sockets],
+                served,
+                routes_of(app),
+                redirects,
+                config,
+                owns=owns_sockets,
+                num_lanes=num_lanes,
+            )
+        except ValueError as error:
+            await lifespan.stop()
+            raise SettingRefused(str(error)) from None
         selector.lane = lane
+        others = [
+            LaneThread(seat, number, when_lane_ended, stuck_timeout, stuck_descriptor)
+            for number, seat in enumerate(lane.others(), 1)
+        ]
+        for other in others:
+            other.wait_until_serving()
         # What start-up made lives as long as the process.
         gc.collect()
         gc.freeze()
         if when_ready is not None:
             when_ready(lane.addresses())
+        if stuck_timeout is not None:
+            lane.watch_progress(stuck_timeout, stuck_descriptor)
         if max_requests is not None and when_worn_out is not None:
             while not stop.is_set() and lane.num_requests() < max_requests:
                 with suppress(TimeoutError):
@@ -177,26 +284,30 @@ def serve(
             if not stop.is_set():
                 when_worn_out()
         await stop.wait()
+        _stopping.begin()
         lane.drain()
         deadline = loop.time() + grace
+        for other in others:
+            other.stop(deadline)
         while lane.drained() is None:
             if loop.time() > deadline:
                 lane.kill()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(CHECK_SECONDS)
         finished = lane.drained()
         await finish_background(max(0.0, deadline - loop.time()))
+        while not all(other.has_ended for other in others):
+            if loop.time() > deadline:
+                lane.kill()
+            if loop.time() > deadline + LAST_LANES_SECONDS:
+                break
+            await asyncio.sleep(CHECK_SECONDS)
+        finished = finished and all(other.finished for other in others)
         await lifespan.stop()
         return 0 if finished else 1
 
-    main_task = loop.create_task(main())
-    while True:
-        try:
-            code = loop.run_until_complete(main_task)
-            break
-        except BaseException:
-            # A handler's own exit, or its stop of the loop, ends its request, not the server.
-            if main_task.done() or loop.is_closed():
-                raise
-            traceback.print_exc()
-    selector.lane = None
-    return code
+    try:
+        return run_to_end(loop, main())
+    finally:
+        selector.lane = None
+        if not loop.is_closed():
+            end_loop(loop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from justapi.concurrency import run_in_threadpool
+from justapi.concurrency import clean_up_in_threadpool, run_in_threadpool
 
 if TYPE_CHECKING:
     from justapi.datastructures import Headers
@@ -110,7 +110,7 @@ class UploadFile:
         if self._in_memory:
             self.file.close()
         else:
-            await run_in_threadpool(self.file.close)
+            await clean_up_in_threadpool(self.file.close)
 
     def __repr__(self) -> str:
         return (

@@ -11,16 +11,17 @@ import importlib
 import json
 import logging
 import os
+import signal
 import socket
 import sys
+import sysconfig
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from justapi import _core, _run
+from justapi._tracebacks import format_from_user
 
 __all__ = ["AppNotFound", "load", "main", "set_up_diagnostics"]
 
@@ -30,13 +31,21 @@ VARIABLE = "JUSTAPI_WORKER"
 EXIT_APP = 4
 _LAST_CALLS = 0.5
 """Seconds for threads of handlers whose grace time is over."""
-_OWN = str(Path(__file__).parent)
 _NAMES = ("app", "application", "api")
 _FACTORIES = ("create_app", "make_app")
 
 
 class AppNotFound(Exception):
-    """The application cannot be had; the text says why and what to do."""
+    """The application cannot be had; the text says why, `hint` what to do.
+
+    Args:
+        text: Why.
+        hint: What to do, if that is not said yet.
+    """
+
+    def __init__(self, text: str, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.hint = hint
 
 
 def load(target: str) -> Any:
@@ -89,18 +98,6 @@ def load(target: str) -> Any:
     return app
 
 
-def _users_frames(error: BaseException) -> TracebackType | None:
-    """Returns the traceback from the first frame that is not the loader's."""
-    frames = error.__traceback__
-    while frames is not None:
-        name = frames.tb_frame.f_code.co_filename
-        if not name.startswith((_OWN, "<frozen importlib")) and "/importlib/" not in name:
-            return frames
-        frames = frames.tb_next
-    # A file that does not parse has no frames, but says itself where it is wrong.
-    return None if isinstance(error, SyntaxError) else error.__traceback__
-
-
 class _Ready:
     """The pipe to the supervisor."""
 
@@ -125,9 +122,12 @@ def main() -> int:
     """
     given = json.loads(os.environ.pop(VARIABLE))
     _core.end_with_parent(given["supervisor"])
-    for descriptor in (given["ready_fd"], *given["fds"]):
-        os.set_inheritable(descriptor, False)
+    for descriptor in (given["ready_fd"], given.get("metrics_fd"), *given["fds"]):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
     set_up_diagnostics()
+    # For the supervisor, and for whoever wants to know what a worker does.
+    faulthandler.register(signal.SIGQUIT)
     # A module that calls `run` as it is imported is served already.
     _run.is_worker = True
     ready = _Ready(given["ready_fd"])
@@ -135,21 +135,24 @@ def main() -> int:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        app = load(given["app"])
+        app, server = _as_interface(load(given["app"]), given)
     except AppNotFound as error:
-        ready.tell(failed=str(error))
-        return EXIT_APP
+        ready.tell(failed=str(error), hint=error.hint)
+        _end_at_once(EXIT_APP)
     except BaseException as error:
-        shown = traceback.format_exception(type(error), error, _users_frames(error))
-        ready.tell(failed=f"importing {given['app']} failed", traceback="".join(shown))
-        return EXIT_APP
+        shown = format_from_user(error)
+        ready.tell(failed=f"importing {given['app']} failed", traceback=shown)
+        _end_at_once(EXIT_APP)
     # Imported late, so that an application that fails to import says so at once.
-    from justapi._serve import StartupFailed, serve
+    from justapi._lanes import num_alive
+    from justapi._serve import SettingRefused, StartupFailed, serve
     from justapi.concurrency import close_pool
 
-    interface = given.get("interface", "auto")
-    if interface == "asgi":
-        app = _plain(app)
+    if given.get("thread_queue") is not None:
+        _core.limit_waiting_calls(given["thread_queue"])
+    num_lanes = given.get("lanes", 1)
+    if num_lanes > 1:
+        _warn_of_lock()
     sockets = [socket.socket(fileno=descriptor) for descriptor in given["fds"]]
     try:
         code = serve(
@@ -157,17 +160,44 @@ def main() -> int:
             sockets,
             root_path=given.get("root_path", ""),
             grace=given.get("grace", 30.0),
-            config=json.dumps(given.get("server", {})),
+            config=json.dumps(server),
+            num_lanes=num_lanes,
             max_requests=given.get("max_requests"),
+            stuck_timeout=None if _is_debugged() else given.get("stuck_timeout"),
+            stuck_descriptor=given["ready_fd"],
+            is_supervised=True,
             when_worn_out=lambda: ready.tell(recycle=True),
             when_ready=lambda addresses: ready.tell(ready=True, addresses=addresses),
         )
     except StartupFailed as error:
         ready.tell(failed="the application failed to start", traceback=str(error))
-        return EXIT_APP
-    if not close_pool(_LAST_CALLS) or _has_busy_threads():
+        _end_at_once(EXIT_APP)
+    except SettingRefused as error:
+        ready.tell(failed=str(error), hint=error.hint)
+        _end_at_once(EXIT_APP)
+    # There is nothing left to stop, and a default action would hide how it went.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if not close_pool(_LAST_CALLS) or _has_busy_threads() or num_alive():
+        logger.warning("a blocking handler has not returned; the worker ends without it")
         _end_at_once(code)
     return code
+
+
+def _is_debugged() -> bool:
+    """Whether somebody may hold a handler for as long as they like."""
+    return sys.gettrace() is not None or "pydevd" in sys.modules
+
+
+def _warn_of_lock() -> None:
+    """Says so if lanes have to take turns."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        why = "an extension module that the application imports has switched the interpreter's on"
+    else:
+        why = "this interpreter has one; on a free-threaded build they run at the same time"
+    logger.warning("lanes take turns at a global lock: %s", why)
 
 
 def _has_busy_threads() -> bool:
@@ -180,12 +210,40 @@ def _has_busy_threads() -> bool:
 
 
 def _end_at_once(code: int) -> NoReturn:
-    """Ends the process around threads that have had their time: the interpreter would wait."""
-    logger.warning("a blocking handler has not returned; the worker ends without it")
+    """Ends the process around threads that have nothing left to do: the interpreter would wait."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+def _as_interface(app: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns an application as it is to be called, and the settings of its server.
+
+    Raises:
+        AppNotFound: It is not what `--interface` says.
+    """
+    # Imported late, so that an application that fails to import says so at once.
+    from justapi.app import JustAPIApp
+
+    interface = given.get("interface", "auto")
+    server: dict[str, Any] = given.get("server", {})
+    is_ours = isinstance(app, JustAPIApp)
+    if interface == "justapi" and not is_ours:
+        kind = type(app)
+        found = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        raise AppNotFound(
+            f"{given['app']} is no JustAPIApp, as `--interface justapi` demands, but a {found}",
+            "leave the option out, or use `--interface asgi`, to serve any ASGI application",
+        )
+    if is_ours and interface != "asgi":
+        return app, server
+    # It is whole in itself: what it answers is not known here, so all paths are its own.
+    if not given.get("asks_for_health"):
+        server["health"] = False
+    if not given.get("asks_for_metrics") and "Path" in server.get("metrics", {}):
+        server["metrics"] = "Off"
+    return (_plain(app) if is_ours else app), server
 
 
 def _plain(app: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from types import MethodType
 from typing import Any, TypeAlias, TypeVar
 
 from typing_extensions import Unpack
@@ -13,7 +14,8 @@ from justapi import params
 from justapi._api_route import APIRoute, RouteOptions, generate_unique_id
 from justapi._decorators import Decorators
 from justapi._dispatch import Dispatcher
-from justapi._failures import ExceptionHandler, Failures
+from justapi._failures import OUTSIDE, ExceptionHandler, Failures
+from justapi._layers import Layer, layers_of, run_python
 from justapi._overrides import DependencyOverrides, OverridesKey
 from justapi._plan import Exchange, Plan
 from justapi._run import Runnable
@@ -186,6 +188,7 @@ class JustAPIApp(Decorators, Runnable):
         self._plans: dict[tuple[APIRoute, OverridesKey], Plan] = {}
         self._dispatcher: tuple[int, Dispatcher] | None = None
         self._listeners: list[Callable[[], None]] = []
+        self._num_changes = 0
         self.setup()
 
     def setup(self) -> None:
@@ -222,7 +225,14 @@ class JustAPIApp(Decorators, Runnable):
         self._overrides = DependencyOverrides(self._changed, dict(overrides))
         self._changed()
 
+    @property
+    def routes_key(self) -> Any:
+        """Something else after routes, overrides, middleware or handlers have changed."""
+        router = self.router
+        return (self._num_changes, router.routes_version, router.redirect_slashes)
+
     def _changed(self) -> None:
+        self._num_changes += 1
         self._dispatcher = None
         # Plans for overrides that are gone would pile up in a long run of tests.
         wanted: tuple[OverridesKey, ...] = (frozenset(), self._overrides.key)
@@ -268,7 +278,15 @@ class JustAPIApp(Decorators, Runnable):
     @property
     def has_python_middleware(self) -> bool:
         """Whether requests have to take the ASGI path through middleware."""
-        return bool(self.user_middleware)
+        return self.layers is None
+
+    @property
+    def layers(self) -> list[Layer] | None:
+        """The middleware as a lane does it, outermost first; None if it takes Python."""
+        if self.build_middleware_stack != MethodType(JustAPIApp.build_middleware_stack, self):
+            # Whoever replaced it puts something around the application that is not in the list.
+            return None
+        return layers_of(self.user_middleware)
 
     def refuse(
         self, exchange: Exchange, status_code: int, headers: Mapping[str, str] | None = None
@@ -304,7 +322,7 @@ class JustAPIApp(Decorators, Runnable):
         self._changed()
 
     def _check_native(self, options: RouteOptions) -> None:
-        if options.get("native") and self.user_middleware:
+        if options.get("native") and _need_python(self.user_middleware):
             raise ValueError("a native route cannot be behind middleware in Python")
 
     def add_api_websocket_route(
@@ -368,8 +386,18 @@ class JustAPIApp(Decorators, Runnable):
         max_body_size: int | None = None,
         form_limits: Mapping[str, Any] | None = None,
     ) -> None:
-        """Takes in the routes of a router; see `APIRouter.include_router`."""
-        if self.user_middleware:
+        """Takes in the routes of a router; see `APIRouter.include_router`.
+
+        Example:
+            >>> router = APIRouter(tags=["greetings"])
+            >>> @router.get("/hello")
+            ... def hello():
+            ...     return "Hello"
+            >>> app.include_router(router, prefix="/v1")
+            >>> client.get("/v1/hello").json()
+            'Hello'
+        """
+        if _need_python(self.user_middleware):
             _refuse_native(router.routes)
         self.router.include_router(
             router,
@@ -415,12 +443,14 @@ class JustAPIApp(Decorators, Runnable):
 
         Raises:
             RuntimeError: The application has started.
-            ValueError: A route is native.
+            ValueError: A route is native, and this takes Python for its requests.
         """
         if self.middleware_stack is not None:
             raise RuntimeError("Cannot add middleware after an application has started")
-        _refuse_native(self.routes)
-        self.user_middleware.insert(0, Middleware(middleware_class, *args, **kwargs))
+        added = Middleware(middleware_class, *args, **kwargs)
+        if _need_python([added]):
+            _refuse_native(self.routes)
+        self.user_middleware.insert(0, added)
         self._changed()
 
     def middleware(self, middleware_type: str) -> Callable[[F], F]:
@@ -475,7 +505,7 @@ class JustAPIApp(Decorators, Runnable):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Applies the middleware, the first one outermost."""
-        _refuse_native(self.routes if self.user_middleware else [])
+        _refuse_native(self.routes if _need_python(self.user_middleware) else [])
         stack: ASGIApp = self._dispatch
         for cls, args, kwargs in reversed(self.user_middleware):
             stack = cls(stack, *args, **kwargs)
@@ -486,9 +516,11 @@ class JustAPIApp(Decorators, Runnable):
             await run_lifespan(self.router.lifespan_context, self, scope, receive, send)
             return
         version = self.router.routes_version
-        if self._dispatcher is None or self._dispatcher[0] != version:
-            self._dispatcher = (version, Dispatcher(self, self.routes))
-        await self._dispatcher[1](scope, receive, send)
+        # Another lane may replace it at any time.
+        dispatcher = self._dispatcher
+        if dispatcher is None or dispatcher[0] != version:
+            dispatcher = self._dispatcher = (version, Dispatcher(self, self.routes))
+        await dispatcher[1](scope, receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers an ASGI connection.
@@ -497,13 +529,32 @@ class JustAPIApp(Decorators, Runnable):
             Exception: What nobody handled, after the client was told 500, so that the server
                 can log it.
         """
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self._run(self.middleware_stack, scope, receive, send)
+
+    async def inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers what has passed the middleware already, on a lane that does it.
+
+        Raises:
+            Exception: As `__call__`.
+        """
+        await self._run(self._dispatch, scope, receive, send, marks_outside=True)
+
+    async def _run(
+        self,
+        stack: ASGIApp,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        marks_outside: bool = False,
+    ) -> None:
         scope["app"] = self
         if self.root_path:
             scope["root_path"] = self.root_path
-        if self.middleware_stack is None:
-            self.middleware_stack = self.build_middleware_stack()
         if scope["type"] != "http":
-            await self.middleware_stack(scope, receive, send)
+            await stack(scope, receive, send)
             return
         is_started = False
 
@@ -513,15 +564,26 @@ class JustAPIApp(Decorators, Runnable):
                 is_started = True
             await send(message)
 
+        async def send_from_outside(message: Message) -> None:
+            if marks_outside and message["type"] == "http.response.start":
+                message = {**message, OUTSIDE: True}
+            await send(message)
+
         try:
-            await self.middleware_stack(scope, receive, send_and_note)
+            await stack(scope, receive, send_and_note)
         except Exception as exc:
             if not is_started:
                 response = self.failures.respond_to_server_error(Request(scope, receive, send), exc)
                 if inspect.isawaitable(response):
                     response = await response
-                await response(scope, receive, send)
+                await response(scope, receive, send_from_outside)
             raise
+
+
+def _need_python(middleware: Sequence[Middleware]) -> bool:
+    """Whether requests behind this middleware may need Python, which native routes do not."""
+    layers = layers_of(middleware)
+    return layers is None or run_python(layers)
 
 
 def _refuse_native(routes: Sequence[BaseRoute]) -> None:

@@ -2,7 +2,8 @@
 
 The pool serves user code and file access: handlers that block, sync iterators, spooled files.
 Context variables are carried into the thread. A call that has begun is always waited for, even
-when the caller is cancelled, so that nothing it uses is taken away beneath it.
+when the caller is cancelled, so that nothing it uses is taken away beneath it. What cleans up runs
+even then when it had not begun, and what was opened for a caller that has gone is closed again.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
-from typing import ParamSpec, TypeVar, cast
+from pathlib import Path
+from typing import BinaryIO, ParamSpec, TypeVar, cast
 
 __all__ = ["contextmanager_in_threadpool", "iterate_in_threadpool", "run_in_threadpool"]
 
@@ -24,7 +26,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_THREADS = 40
-"""Threads of the pool: the number that FastAPI users know. Calls beyond it wait their turn."""
+"""Threads of the pool: the number that FastAPI users know. Calls beyond it wait their turn.
+
+Each of these has a task that waits for it, of a request most often, so there are no more than the
+server has let in; the pool for handlers that are called without a task has a limit of its own.
+"""
 
 _pool: ThreadPoolExecutor | None = None
 _pool_lock = threading.Lock()
@@ -74,14 +80,77 @@ async def _call(context: contextvars.Context, func: Callable[[], T]) -> T:
         return await asyncio.wrap_future(submitted)
     except asyncio.CancelledError:
         # Cancelling the wrapper took the call back unless a thread had begun it.
-        while not submitted.done():
-            try:
-                await asyncio.wait({asyncio.wrap_future(submitted)})
-            except asyncio.CancelledError:
-                continue
         if not submitted.cancelled():
-            submitted.exception()
+            await _ended(submitted)
         raise
+
+
+async def _call_always(context: contextvars.Context, func: Callable[[], T]) -> T:
+    """`_call` of what cleans up: a caller that is cancelled waits for it, begun or not."""
+    submitted = _get_pool().submit(context.run, func)
+    cancellation = await _ended(submitted)
+    if cancellation is not None:
+        raise cancellation
+    return submitted.result()
+
+
+async def _ended(submitted: Future[T]) -> asyncio.CancelledError | None:
+    """Waits until a call has ended; returns the last cancellation that came meanwhile."""
+    cancellation: asyncio.CancelledError | None = None
+    work = asyncio.wrap_future(submitted)
+    while not work.done():
+        try:
+            # Cancelling `wait` leaves alone what it waits for.
+            await asyncio.wait({work})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if not work.cancelled():
+        work.exception()
+    return cancellation
+
+
+async def clean_up_in_threadpool(func: Callable[[], T]) -> T:
+    """Calls in the pool what must run even when the caller is cancelled.
+
+    Args:
+        func: What to call. It sees the caller's context variables.
+
+    Returns:
+        What the function returned.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled; the call has ended.
+        BaseException: Whatever the function raised.
+    """
+    return await _call_always(contextvars.copy_context(), func)
+
+
+def _open(path: str | os.PathLike[str]) -> BinaryIO:
+    return Path(path).open("rb")
+
+
+async def open_in_threadpool(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file to read, in the pool; one that nobody waits for any more is closed again.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The file.
+
+    Raises:
+        asyncio.CancelledError: The caller was cancelled; no file is open.
+        OSError: The file cannot be opened.
+    """
+    opened: list[BinaryIO] = []
+
+    try:
+        await run_in_threadpool(lambda: opened.append(_open(path)))
+    except BaseException:
+        for file in opened:
+            file.close()
+        raise
+    return opened[0]
 
 
 async def run_in_threadpool(func: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -100,7 +169,8 @@ async def run_in_threadpool(func: Callable[P, T], *args: P.args, **kwargs: P.kwa
         BaseException: Whatever the function raised.
 
     Example:
-        >>> size = await run_in_threadpool(os.path.getsize, "/etc/hostname")
+        >>> await run_in_threadpool(os.path.getsize, "report.pdf")
+        4
     """
     return await _call(contextvars.copy_context(), functools.partial(func, *args, **kwargs))
 
@@ -143,7 +213,7 @@ async def iterate_in_threadpool(iterator: Iterable[T]) -> AsyncGenerator[T, None
     finally:
         close = getattr(steps, "close", None)
         if close is not None:
-            await _call(context, close)
+            await _call_always(context, close)
 
 
 @asynccontextmanager
@@ -162,12 +232,22 @@ async def contextmanager_in_threadpool(
         BaseException: What the body raised, unless the manager swallows it.
     """
     context = contextvars.copy_context()
-    value = await _call(context, manager.__enter__)
+    entered: list[T] = []
+
+    async def leave(error: BaseException) -> bool | None:
+        call = functools.partial(manager.__exit__, type(error), error, error.__traceback__)
+        return await _call_always(context, call)
+
     try:
-        yield value
+        await _call(context, lambda: entered.append(manager.__enter__()))
     except BaseException as error:
-        leave = functools.partial(manager.__exit__, type(error), error, error.__traceback__)
-        if not await _call(context, leave):
+        if entered:  # The caller was cancelled while a thread entered.
+            await leave(error)
+        raise
+    try:
+        yield entered[0]
+    except BaseException as error:
+        if not await leave(error):
             raise
     else:
-        await _call(context, functools.partial(manager.__exit__, None, None, None))
+        await _call_always(context, functools.partial(manager.__exit__, None, None, None))

@@ -423,7 +423,9 @@ class State:
         state: The dict to work on; a new one by default.
 
     Example:
-        >>> app.state.database = connect()
+        >>> app.state.motto = "It will arrive."
+        >>> app.state.motto
+        'It will arrive.'
     """
 
     _state: dict[str, Any]

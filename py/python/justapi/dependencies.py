@@ -26,7 +26,6 @@ from justapi._annotations import (
     is_uploadfile,
     is_uploadfile_sequence,
     model_of,
-    union_members,
     without_alias,
 )
 from justapi._callables import is_async_generator, is_generator, unwrapped
@@ -34,9 +33,9 @@ from justapi._concurrency_limit import ConcurrencyLimit
 from justapi._fields import (
     ModelField,
     copy_field_info,
-    is_json_field,
     make_field,
 )
+from justapi._form_models import form_models, with_form_members
 from justapi.background import BackgroundTasks
 from justapi.exceptions import DependencyScopeError
 from justapi.requests import HTTPConnection, Request
@@ -48,7 +47,6 @@ __all__ = [
     "CacheKey",
     "Dependant",
     "flat_body_params",
-    "form_model",
     "get_dependant",
     "iter_dependants",
     "override",
@@ -412,6 +410,7 @@ def _make_param_field(
         info.alias = name.replace("_", "-")
     else:
         info.alias = info.alias or name
+    info.annotation = with_form_members(info)
     made = make_field(name, annotation, field_info=info)
     if is_path and not (is_scalar(info.annotation) and not isinstance(info, params.Body)):
         raise AssertionError("Path params must be of one of the supported types")
@@ -436,14 +435,6 @@ def flat_body_params(dependant: Dependant) -> list[ModelField]:
     return [item for one in iter_dependants(dependant) for item in one.body_params]
 
 
-def form_model(field_: ModelField) -> type[Any] | None:
-    """Returns the model whose fields are the fields of the form, or None."""
-    info = field_.field_info
-    if not isinstance(info, params.Form) or info.embed or is_json_field(field_):
-        return None
-    return model_of(info.annotation)
-
-
 def should_embed_body(fields: list[ModelField]) -> bool:
     """Whether body parameters are members of the body rather than the body itself."""
     if not fields:
@@ -454,12 +445,10 @@ def should_embed_body(fields: list[ModelField]) -> bool:
     info = first.field_info
     if isinstance(info, params.Body) and info.embed:
         return True
-    return isinstance(info, params.Form) and form_model(first) is None and not _form_union(first)
-
-
-def _form_union(field_: ModelField) -> bool:
-    members = union_members(field_.field_info.annotation)
-    return members is not None and all(model_of(member) is not None for member in members)
+    if form_models(first):
+        # Dependencies may use one name for different models.
+        return any(form_models(item) != form_models(first) for item in fields)
+    return isinstance(info, params.Form)
 
 
 def override(

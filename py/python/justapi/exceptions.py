@@ -11,6 +11,7 @@ __all__ = [
     "EndpointContext",
     "HTTPException",
     "JustAPIError",
+    "PydanticV1NotSupportedError",
     "RequestValidationError",
     "ResponseValidationError",
     "StarletteHTTPException",
@@ -70,7 +71,11 @@ class HTTPException(StarletteHTTPException):
         headers: More headers of the answer.
 
     Example:
-        >>> raise HTTPException(status_code=404, detail="Item not found")
+        >>> @app.get("/items/{item_id}")
+        ... def read_item(item_id: int):
+        ...     raise HTTPException(status_code=404, detail="Item not found")
+        >>> client.get("/items/3").json()["detail"]
+        'Item not found'
     """
 
 
@@ -80,6 +85,15 @@ class WebSocketException(Exception):
     Args:
         code: A closing code (RFC 6455 §7.4.1).
         reason: Why, for the peer.
+
+    Example:
+        >>> @app.websocket("/strict")
+        ... async def strict(websocket: WebSocket):
+        ...     await websocket.accept()
+        ...     raise WebSocketException(code=1008, reason="not today")
+        >>> with client.websocket_connect("/strict") as websocket:
+        ...     websocket.receive()["code"]
+        1008
     """
 
     def __init__(self, code: int, reason: str | None = None) -> None:
@@ -99,6 +113,10 @@ class JustAPIError(RuntimeError):
 
 class DependencyScopeError(JustAPIError):
     """A dependency needs another one that ends before it."""
+
+
+class PydanticV1NotSupportedError(JustAPIError):
+    """A model is one of `pydantic.v1`."""
 
 
 class ValidationException(Exception):

@@ -6,8 +6,11 @@ body. Files are temporary and without a name on disk; they are closed on every e
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, cast
 from urllib.parse import unquote_to_bytes
@@ -23,6 +26,8 @@ from justapi._multipart import (
     pieces,
 )
 from justapi.datastructures import FormData, Headers, UploadFile
+from justapi.exceptions import StarletteHTTPException
+from justapi.status import HTTP_507_INSUFFICIENT_STORAGE
 
 __all__ = [
     "FormParser",
@@ -32,6 +37,10 @@ __all__ = [
     "iterate_parts",
     "parse_form",
 ]
+
+logger = logging.getLogger("justapi")
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 MAX_FILES = 1000
 """Files of a form, by default."""
@@ -81,7 +90,13 @@ class MultiPartParser:
         max_part_size: Bytes that one field may have; files are not limited by it.
 
     Example:
-        >>> form = await MultiPartParser(request.headers, request.stream()).parse()
+        >>> @app.post("/files")
+        ... async def names(request: Request):
+        ...     form = await MultiPartParser(request.headers, request.stream()).parse()
+        ...     await form.close()
+        ...     return list(form)
+        >>> client.post("/files", files={"photo": b"pixels"}).json()
+        ['photo']
     """
 
     spool_max_size = SPOOL_BYTES
@@ -112,6 +127,7 @@ class MultiPartParser:
 
         Raises:
             MultiPartException: The body is malformed or over a limit. No file is left open.
+            HTTPException: 507: the disk has no room for a file.
         """
         tokenizer = Tokenizer(self.headers)
         self._charset = tokenizer.charset
@@ -122,7 +138,9 @@ class MultiPartParser:
             tokenizer.finish()
         except BaseException:
             for file in self._files:
-                file.file.close()
+                # What could not be written cannot be flushed either.
+                with suppress(OSError):
+                    file.file.close()
             raise
         return FormData(self._items)
 
@@ -148,7 +166,8 @@ class MultiPartParser:
 
     async def _add_data(self, data: bytes) -> None:
         if self._file is not None:
-            await self._file.write(data)
+            with _room_demanded():
+                await self._file.write(data)
             return
         if len(self._field) + len(data) > self.max_part_size:
             raise MultiPartException(
@@ -162,9 +181,25 @@ class MultiPartParser:
         if self._file is None:
             self._items.append((self._head.name, decode_text(self._field, self._charset)))
         else:
-            await self._file.seek(0)
+            # Writes the last of it, too.
+            with _room_demanded():
+                await self._file.seek(0)
             self._items.append((self._head.name, self._file))
         self._head = self._file = None
+
+
+@contextmanager
+def _room_demanded() -> Iterator[None]:
+    """Turns what the system says of a full disk into an answer."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        logger.error("an upload cannot be kept: %s", error)
+        raise StarletteHTTPException(
+            HTTP_507_INSUFFICIENT_STORAGE, "There is no room for the upload."
+        ) from error
 
 
 class FormParser:
@@ -177,7 +212,11 @@ class FormParser:
         max_part_size: Bytes that one field may have, its name included.
 
     Example:
-        >>> form = await FormParser(request.headers, request.stream()).parse()
+        >>> @app.post("/fields")
+        ... async def fields(request: Request):
+        ...     return dict(await FormParser(request.headers, request.stream()).parse())
+        >>> client.post("/fields", data={"name": "ada"}).json()
+        {'name': 'ada'}
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from inspect import isasyncgenfunction, isgeneratorfunction
 from typing import Any, TypeAlias
 
 from justapi._callables import is_async_callable
+from justapi._tracebacks import format_from_user
 from justapi.types import Receive, Scope, Send
 
 __all__ = ["LifespanContext", "as_context", "merge", "run_lifespan"]
@@ -83,8 +84,6 @@ async def run_lifespan(
     Raises:
         BaseException: Whatever start-up or shutdown raised, after the server was told.
     """
-    import traceback
-
     started = False
     await receive()
     try:
@@ -96,8 +95,8 @@ async def run_lifespan(
             await send({"type": "lifespan.startup.complete"})
             started = True
             await receive()
-    except BaseException:
+    except BaseException as error:
         kind = "lifespan.shutdown.failed" if started else "lifespan.startup.failed"
-        await send({"type": kind, "message": traceback.format_exc()})
+        await send({"type": kind, "message": format_from_user(error)})
         raise
     await send({"type": "lifespan.shutdown.complete"})

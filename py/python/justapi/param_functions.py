@@ -26,7 +26,10 @@ def Path(default: Any = ..., **options: Unpack[params.FieldOptions]) -> Any:  # 
 
     Example:
         >>> @app.get("/items/{item_id}")
-        ... def read_item(item_id: Annotated[int, Path(ge=1)]): ...
+        ... def read_item(item_id: Annotated[int, Path(ge=1)]):
+        ...     return item_id
+        >>> client.get("/items/3").json()
+        3
     """
     return params.Path(default, **options)
 
@@ -42,7 +45,10 @@ def Query(  # noqa: N802
 
     Example:
         >>> @app.get("/items")
-        ... def read_items(q: Annotated[str | None, Query(max_length=50)] = None): ...
+        ... def read_items(q: Annotated[str | None, Query(max_length=50)] = None):
+        ...     return q
+        >>> client.get("/items", params={"q": "ink"}).json()
+        'ink'
     """
     return params.Query(default, **options)
 
@@ -58,7 +64,10 @@ def Header(  # noqa: N802
 
     Example:
         >>> @app.get("/items")
-        ... def read_items(user_agent: Annotated[str | None, Header()] = None): ...
+        ... def read_items(user_agent: Annotated[str | None, Header()] = None):
+        ...     return user_agent
+        >>> client.get("/items", headers={"user-agent": "curl"}).json()
+        'curl'
     """
     return params.Header(default, **options)
 
@@ -71,6 +80,13 @@ def Cookie(  # noqa: N802
     Args:
         default: Its value when it is absent; without one it is required.
         **options: As for `Query`.
+
+    Example:
+        >>> @app.get("/cart")
+        ... def read_cart(cart_id: Annotated[int | None, Cookie()] = None):
+        ...     return cart_id
+        >>> client.get("/cart", headers={"cookie": "cart_id=7"}).json()
+        7
     """
     return params.Cookie(default, **options)
 
@@ -84,6 +100,13 @@ def Body(  # noqa: N802
         default: Its value when it is absent; without one it is required.
         **options: As for `pydantic.Field`; `embed=True` expects the value as a member under the
             parameter's name even when it is the only one.
+
+    Example:
+        >>> @app.post("/tags")
+        ... def add_tag(name: Annotated[str, Body(embed=True, min_length=1)]):
+        ...     return name
+        >>> client.post("/tags", json={"name": "red"}).json()
+        'red'
     """
     return params.Body(default, **options)
 
@@ -96,6 +119,13 @@ def Form(  # noqa: N802
     Args:
         default: Its value when it is absent; without one it is required.
         **options: As for `pydantic.Field`.
+
+    Example:
+        >>> @app.post("/login")
+        ... def login(username: Annotated[str, Form()], remember: Annotated[bool, Form()] = False):
+        ...     return [username, remember]
+        >>> client.post("/login", data={"username": "ada", "remember": "on"}).json()
+        ['ada', True]
     """
     return params.Form(default, **options)
 
@@ -108,6 +138,13 @@ def File(  # noqa: N802
     Args:
         default: Its value when it is absent; without one it is required.
         **options: As for `pydantic.Field`.
+
+    Example:
+        >>> @app.post("/photos")
+        ... async def add_photo(photo: Annotated[UploadFile, File(description="A picture")]):
+        ...     return [photo.filename, len(await photo.read())]
+        >>> client.post("/photos", files={"photo": ("a.png", b"pixels")}).json()
+        ['a.png', 6]
     """
     return params.File(default, **options)
 
@@ -133,7 +170,10 @@ def Depends(  # noqa: N802
 
     Example:
         >>> @app.get("/me")
-        ... def read_me(user: Annotated[User, Depends(current_user)]): ...
+        ... def read_me(user: Annotated[User, Depends(current_user)]):
+        ...     return user.name
+        >>> client.get("/me").json()
+        'ada'
     """
     return params.Depends(
         dependency=dependency, use_cache=use_cache, scope=scope, max_concurrency=max_concurrency
@@ -157,6 +197,15 @@ def Security(  # noqa: N802
 
     Raises:
         ValueError: `max_concurrency` is no positive integer.
+
+    Example:
+        >>> def user(scopes: SecurityScopes):
+        ...     return {"needs": scopes.scopes}
+        >>> @app.get("/orders")
+        ... def read_orders(user: Annotated[dict, Security(user, scopes=["orders"])]):
+        ...     return user
+        >>> client.get("/orders").json()
+        {'needs': ['orders']}
     """
     return params.Security(
         dependency=dependency,

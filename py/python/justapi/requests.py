@@ -220,8 +220,11 @@ class HTTPConnection(Mapping[str, Any], Generic[StateT]):
             LookupError: No route has that name and these parameters.
 
         Example:
-            >>> request.url_for("read_item", item_id=3)
-            URL('http://localhost:8000/items/3')
+            >>> @app.get("/items/{item_id}")
+            ... def read_item(item_id: int, request: Request):
+            ...     return str(request.url_for("read_item", item_id=item_id + 1))
+            >>> client.get("/items/3").json()
+            'http://test/items/4'
         """
         provider = self.scope.get("router") or self.scope.get("app")
         if provider is None:
@@ -399,8 +402,12 @@ class Request(HTTPConnection[StateT]):
             ClientDisconnect: When it is awaited: the client left before the end.
 
         Example:
-            >>> async with request.form(max_files=1) as form:
-            ...     name = form["photo"].filename
+            >>> @app.post("/photos")
+            ... async def add_photo(request: Request):
+            ...     async with request.form(max_files=1) as form:
+            ...         return form["photo"].filename
+            >>> client.post("/photos", files={"photo": ("a.png", b"pixels")}).json()
+            'a.png'
         """
         return _FormRequest(self._load_form(max_files, max_fields, max_part_size))
 
@@ -424,9 +431,11 @@ class Request(HTTPConnection[StateT]):
             ClientDisconnect: The client left before the end.
 
         Example:
-            >>> async for part in request.stream_form():
-            ...     async for chunk in part:
-            ...         digest.update(chunk)
+            >>> @app.post("/sizes")
+            ... async def sizes(request: Request):
+            ...     return [len(await part.read()) async for part in request.stream_form()]
+            >>> client.post("/sizes", files={"a": b"1234", "b": b"56"}).json()
+            [4, 2]
         """
         from justapi.formparsers import iterate_parts
 

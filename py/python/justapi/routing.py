@@ -20,6 +20,7 @@ from justapi._plain_routes import (
     Route,
     WebSocketRoute,
 )
+from justapi._route_limits import checked_body_limit, checked_form_limits
 from justapi.datastructures import URLPath
 from justapi.exceptions import JustAPIError
 from justapi.lifespan import LifespanContext, as_context, from_handlers, merge
@@ -204,8 +205,8 @@ class APIRouter(Decorators):
         self.include_in_schema = include_in_schema
         self.generate_unique_id_function = generate_unique_id_function
         self.strict_content_type = strict_content_type
-        self.max_body_size = max_body_size
-        self.form_limits = dict(form_limits or {})
+        self.max_body_size = checked_body_limit(max_body_size)
+        self.form_limits = checked_form_limits(form_limits)
         self.on_startup: list[Callable[[], Any]] = list(on_startup or [])
         self.on_shutdown: list[Callable[[], Any]] = list(on_shutdown or [])
         self.lifespan_context: LifespanContext = (
@@ -394,6 +395,16 @@ class APIRouter(Decorators):
         Raises:
             AssertionError: The prefix is malformed, or the routers would include each other.
             JustAPIError: A route would have neither prefix nor path.
+
+        Example:
+            >>> items, api = APIRouter(prefix="/items"), APIRouter()
+            >>> @items.get("/{item_id}")
+            ... def read_item(item_id: int):
+            ...     return item_id
+            >>> api.include_router(items, prefix="/v1", tags=["items"])
+            >>> app.include_router(api)
+            >>> client.get("/v1/items/3").json()
+            3
         """
         if router is self or router._contains(self):
             raise AssertionError("Cannot include an APIRouter instance into itself")
@@ -416,9 +427,9 @@ class APIRouter(Decorators):
         if generate_unique_id_function is not None:
             defaults["generate_unique_id_function"] = generate_unique_id_function
         if max_body_size is not None:
-            defaults["max_body_size"] = max_body_size
+            defaults["max_body_size"] = checked_body_limit(max_body_size)
         if form_limits is not None:
-            defaults["form_limits"] = form_limits
+            defaults["form_limits"] = checked_form_limits(form_limits)
         context = _Context(
             prefix=self.prefix + prefix,
             tags=[*self.tags, *(tags or [])],
@@ -447,9 +458,10 @@ class APIRouter(Decorators):
     def routes(self) -> list[BaseRoute]:
         """All routes, those of included routers with their whole paths and options."""
         version = self.routes_version
-        if self._flat is None or self._flat[0] != version:
-            self._flat = (version, list(self._flatten()))
-        return self._flat[1]
+        flat = self._flat
+        if flat is None or flat[0] != version:
+            flat = self._flat = (version, list(self._flatten()))
+        return flat[1]
 
     def _flatten(self) -> Iterator[BaseRoute]:
         for entry in self._entries:

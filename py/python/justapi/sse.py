@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import to_json
 
+from justapi._stopping import when_stopping
 from justapi._streaming_response import ContentStream, StreamingResponse
 from justapi.types import Message, Send
 
@@ -22,6 +23,14 @@ _KEEPALIVE_MESSAGE: Message = {
     "body": KEEPALIVE_COMMENT,
     "more_body": True,
 }
+
+_LAST_MESSAGE: Message = {
+    "type": "http.response.body",
+    "body": b": the server stops\n\n",
+    "more_body": False,
+}
+
+_END_MESSAGE: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 PING_INTERVAL_SECONDS = 15.0
 """Quiet time before a comment is sent; the standard recommends about fifteen seconds."""
@@ -52,16 +61,16 @@ class ServerSentEvent(BaseModel):
 
     @field_validator("event", "id")
     @classmethod
-    def _check_single_line(cls, value: str | None) -> str | None:
+    def _check_single_line(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and ("\r" in value or "\n" in value):
-            raise ValueError("must be a single line")
+            raise ValueError(f"SSE {info.field_name!r} must be a single line")
         return value
 
     @field_validator("id")
     @classmethod
     def _check_no_nul(cls, value: str | None) -> str | None:
         if value is not None and "\0" in value:
-            raise ValueError("must not contain null characters")
+            raise ValueError("SSE 'id' must not contain null characters")
         return value
 
     @model_validator(mode="after")
@@ -133,6 +142,41 @@ def encode_event(item: Any, to_json_text: Callable[[Any], str]) -> bytes | memor
     )
 
 
+class _StoppedEarly(Exception):
+    """The server has begun to stop before the head was sent."""
+
+
+class _Events:
+    """Sends the messages of a stream, and knows whether it is between two events.
+
+    What the iterator gives as text or bytes may end anywhere, and what else is sent there would
+    become a part of the event.
+
+    Args:
+        send: The ASGI send callable.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._last = b"\n\n"
+        self.has_begun = False
+        self.has_ended = False
+
+    async def send(self, message: Message) -> None:
+        """Sends a message."""
+        await self._send(message)
+        self.has_begun = True
+        if message["type"] == "http.response.body":
+            self.has_ended = not message.get("more_body")
+            # Two line ends are four bytes at most.
+            self._last = (self._last + bytes(message["body"][-4:]))[-4:]
+
+    @property
+    def is_between(self) -> bool:
+        """Whether an event is neither begun nor waits for its blank line."""
+        return self._last.replace(b"\r\n", b"\n").replace(b"\r", b"\n").endswith(b"\n\n")
+
+
 def _to_json_text(value: Any) -> str:
     return to_json(value, by_alias=True).decode("utf-8")
 
@@ -189,12 +233,55 @@ class EventSourceResponse(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         """Sends head, events and comments, without listening for the client to leave.
 
+        A server of ours that stops ends the stream: the iterator is cancelled and closed, as if
+        the client had left, and the answer is completed, with a last comment
+        unless an event is half sent: clients drop that one.
+
         Args:
             send: The ASGI send callable.
 
         Raises:
             BaseException: Whatever the iterator raised.
         """
+        task = asyncio.current_task()
+        num_cancellations = 0 if task is None else task.cancelling()
+        events = _Events(send)
+        is_stopping = is_cancelled = False
+
+        def stop() -> None:
+            nonlocal is_stopping, is_cancelled
+            is_stopping = True
+            # Without a head there would be no answer.
+            if task is not None and events.has_begun:
+                is_cancelled = True
+                task.cancel()
+
+        async def send_noted(message: Message) -> None:
+            await events.send(message)
+            if is_stopping and not is_cancelled and not events.has_ended:
+                raise _StoppedEarly
+
+        with when_stopping(stop):
+            try:
+                await self._stream(send_noted, events)
+            except _StoppedEarly:
+                pass
+            except asyncio.CancelledError:
+                if not is_cancelled or task is None or task.uncancel() > num_cancellations:
+                    raise
+            except BaseException:
+                if is_cancelled and task is not None:
+                    task.uncancel()
+                raise
+            else:
+                # The iterator has swallowed it.
+                if is_cancelled and task is not None:
+                    task.uncancel()
+        if not events.has_ended:
+            await self.aclose()
+            await send(_LAST_MESSAGE if events.is_between else _END_MESSAGE)
+
+    async def _stream(self, send: Send, events: _Events) -> None:
         if self.ping_interval is None:
             await super().stream_response(send)
             return
@@ -220,6 +307,9 @@ class EventSourceResponse(StreamingResponse):
                 await asyncio.sleep(max(last_sent + interval - loop.time(), 0.001))
                 async with turn:
                     if has_ended or loop.time() - last_sent < interval:
+                        continue
+                    if not events.is_between:
+                        last_sent = loop.time()
                         continue
                     try:
                         await send(_KEEPALIVE_MESSAGE)

@@ -3,6 +3,11 @@
 `TestClient` is for plain tests, `AsyncTestClient` for async ones. Both are httpx clients. As
 context managers they run the application's lifespan; without, they do not.
 
+Requests to an application of ours take the way that they take in the server, through the same
+Rust code: router, validation, native routes, limits and protocol errors are the server's. Other
+ASGI applications, and all of them in a loop that is not asyncio's own such as uvloop's, are
+called over ASGI.
+
 Example:
     >>> def test_hello():
     ...     with TestClient(app) as client:
@@ -11,11 +16,11 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-from justapi._in_process import LifespanSession, WebSocketDenied, WebSocketSession
 from justapi._portal import Portal
 from justapi.types import ASGIApp, Message, Scope
 from justapi.websockets import WebSocketDisconnect
@@ -27,7 +32,9 @@ except ModuleNotFoundError:  # pragma: no cover
         "justapi.testclient needs the package httpx: pip install 'justapi[test]'"
     ) from None
 
-from justapi._asgi_transport import AsgiTransport, AsyncAsgiTransport, Target
+from justapi._asgi_transport import Target
+from justapi._in_process import SocketMessages, WebSocketDenied
+from justapi._tested import BlockingTransport, Tested
 
 __all__ = [
     "AsyncTestClient",
@@ -42,23 +49,59 @@ class WebSocketDenialResponse(httpx.Response, WebSocketDisconnect):  # type: ign
     """The response with which an application refused a WebSocket, to be caught as an error."""
 
 
-def _denial(error: WebSocketDenied) -> WebSocketDenialResponse:
-    return WebSocketDenialResponse(error.status, headers=error.headers, content=error.body)
-
-
-class AsyncWebSocketTestSession(WebSocketSession):
+class AsyncWebSocketTestSession(SocketMessages):
     """A WebSocket to the application, to be entered with `async with`.
+
+    Attributes:
+        app: The application.
+        scope: The ASGI scope of the handshake.
+        accepted_subprotocol: The subprotocol that the application chose.
+        extra_headers: The headers that it added to the handshake's answer.
 
     Raises:
         WebSocketDisconnect: When it is entered: the application refused with a close.
         WebSocketDenialResponse: When it is entered: the application refused with a response.
     """
 
+    def __init__(self, app: ASGIApp, scope: Scope, connect: Callable[[], Any]) -> None:
+        self.app = app
+        self.scope = scope
+        self.accepted_subprotocol: str | None = None
+        self.extra_headers: list[tuple[bytes, bytes]] | None = None
+        self._connect = connect
+
     async def __aenter__(self) -> Self:
+        self._session = self._connect()
         try:
-            return await super().__aenter__()
+            await self._session.__aenter__()
         except WebSocketDenied as error:
-            raise _denial(error) from None
+            raise WebSocketDenialResponse(
+                error.status, headers=error.headers, content=error.body
+            ) from None
+        self.accepted_subprotocol = self._session.accepted_subprotocol
+        self.extra_headers = self._session.extra_headers
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._session.__aexit__(kind, error, traceback)
+
+    async def send(self, message: Message) -> None:
+        """Sends an ASGI message to the application."""
+        await self._session.send(message)
+
+    async def receive(self) -> Message:
+        """Returns the next ASGI message of the application.
+
+        Raises:
+            WebSocketDisconnect: The connection has ended without a close.
+            BaseException: What the application raised.
+        """
+        return cast("Message", await self._session.receive())
 
 
 class WebSocketTestSession:
@@ -75,18 +118,16 @@ class WebSocketTestSession:
         WebSocketDenialResponse: When it is entered: the application refused with a response.
     """
 
-    def __init__(self, app: ASGIApp, scope: Scope, portal: Portal) -> None:
-        self.app = app
-        self.scope = scope
+    def __init__(self, session: AsyncWebSocketTestSession, portal: Portal) -> None:
+        self.app = session.app
+        self.scope = session.scope
         self.portal = portal
         self.accepted_subprotocol: str | None = None
         self.extra_headers: list[tuple[bytes, bytes]] | None = None
+        self._session = session
 
     def __enter__(self) -> Self:
-        async def enter() -> WebSocketSession:
-            return await AsyncWebSocketTestSession(self.app, self.scope).__aenter__()
-
-        self._session: WebSocketSession = self.portal.call(enter)
+        self.portal.call(self._session.__aenter__)
         self.accepted_subprotocol = self._session.accepted_subprotocol
         self.extra_headers = self._session.extra_headers
         return self
@@ -185,11 +226,47 @@ def _handshake(
     return request
 
 
+class _Client:
+    """What both clients have: the application, and how it is told of a test."""
+
+    app: ASGIApp
+    app_state: dict[str, Any]
+    _tested: Tested
+    _target: Target
+
+    def _test(
+        self,
+        app: ASGIApp,
+        base_url: str,
+        raise_server_exceptions: bool,
+        root_path: str,
+        client: tuple[str, int],
+    ) -> Tested:
+        self.app = app
+        self._target = Target(
+            app,
+            raise_server_exceptions=raise_server_exceptions,
+            root_path=root_path,
+            client=client,
+        )
+        self.app_state = self._target.state
+        self._tested = Tested(self._target, base_url)
+        return self._tested
+
+    def _socket(
+        self, url: str, subprotocols: Sequence[str] | None, options: dict[str, Any]
+    ) -> AsyncWebSocketTestSession:
+        assert isinstance(self, httpx.Client | httpx.AsyncClient)
+        request = _handshake(self, url, subprotocols, options)
+        connect = partial(self._tested.websocket, request)
+        return AsyncWebSocketTestSession(self.app, self._target.scope(request), connect)
+
+
 def _client_headers(headers: dict[str, str] | None) -> dict[str, str]:
     return {"user-agent": "testclient", **(headers or {})}
 
 
-class TestClient(httpx.Client):
+class TestClient(_Client, httpx.Client):
     """Tests an application from code that is not async.
 
     The application runs in an event loop in another thread. As a context manager the client runs
@@ -214,6 +291,14 @@ class TestClient(httpx.Client):
 
     Raises:
         ValueError: The backend is another.
+
+    Example:
+        >>> @app.get("/hello")
+        ... def hello():
+        ...     return {"hello": "world"}
+        >>> with TestClient(app) as client:
+        ...     client.get("/hello").json()
+        {'hello': 'world'}
     """
 
     __test__ = False
@@ -233,26 +318,15 @@ class TestClient(httpx.Client):
     ) -> None:
         if backend != "asyncio":
             raise ValueError(f"the backend is asyncio, not {backend!r}")
-        self.app = app
-        self._target = Target(
-            app,
-            raise_server_exceptions=raise_server_exceptions,
-            root_path=root_path,
-            client=client,
-        )
-        self.app_state = self._target.state
         self._portal: Portal | None = None
-        self._lifespan: LifespanSession | None = None
+        tested = self._test(app, base_url, raise_server_exceptions, root_path, client)
         super().__init__(
             base_url=base_url,
             headers=_client_headers(headers),
-            transport=self._make_transport(),
+            transport=BlockingTransport(tested, lambda: self.portal),
             follow_redirects=follow_redirects,
             cookies=cookies,
         )
-
-    def _make_transport(self) -> httpx.BaseTransport:
-        return AsgiTransport(self._target, lambda: self.portal)
 
     @property
     def portal(self) -> Portal:
@@ -277,24 +351,26 @@ class TestClient(httpx.Client):
             **kwargs: As for `build_request`: headers, cookies, params.
 
         Example:
+            >>> @app.websocket("/echo")
+            ... async def echo(websocket: WebSocket):
+            ...     await websocket.accept()
+            ...     await websocket.send_text(await websocket.receive_text())
             >>> with client.websocket_connect("/echo") as websocket:
             ...     websocket.send_text("hello")
-            ...     assert websocket.receive_text() == "hello"
+            ...     websocket.receive_text()
+            'hello'
         """
-        request = _handshake(self, url, subprotocols, kwargs)
-        return WebSocketTestSession(self.app, self._target.scope(request), self.portal)
+        return WebSocketTestSession(self._socket(url, subprotocols, kwargs), self.portal)
 
     # httpx allows a client to be entered once. Tests enter one again to start the application
     # again, so its own methods are not used here; its transport has nothing to open.
 
     def __enter__(self) -> Self:
-        lifespan = LifespanSession(self.app, self.app_state)
         try:
-            self.portal.call(lifespan.startup)
+            self.portal.call(self._tested.startup)
         except BaseException:
             self._close_portal()
             raise
-        self._lifespan = lifespan
         return self
 
     def __exit__(
@@ -303,10 +379,8 @@ class TestClient(httpx.Client):
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        lifespan, self._lifespan = self._lifespan, None
         try:
-            if lifespan is not None:
-                self.portal.call(lifespan.shutdown)
+            self.portal.call(self._tested.shutdown)
         finally:
             self._close_portal()
 
@@ -316,7 +390,7 @@ class TestClient(httpx.Client):
         self._close_portal()
 
 
-class AsyncTestClient(httpx.AsyncClient):
+class AsyncTestClient(_Client, httpx.AsyncClient):
     """Tests an application from async code, in the same event loop.
 
     As a context manager the client runs the lifespan, too.
@@ -339,6 +413,8 @@ class AsyncTestClient(httpx.AsyncClient):
     Example:
         >>> async with AsyncTestClient(app) as client:
         ...     response = await client.get("/")
+        >>> response.status_code
+        404
     """
 
     __test__ = False
@@ -354,25 +430,13 @@ class AsyncTestClient(httpx.AsyncClient):
         follow_redirects: bool = True,
         client: tuple[str, int] = ("testclient", 50000),
     ) -> None:
-        self.app = app
-        self._target = Target(
-            app,
-            raise_server_exceptions=raise_server_exceptions,
-            root_path=root_path,
-            client=client,
-        )
-        self.app_state = self._target.state
-        self._lifespan: LifespanSession | None = None
         super().__init__(
             base_url=base_url,
             headers=_client_headers(headers),
-            transport=self._make_transport(),
+            transport=self._test(app, base_url, raise_server_exceptions, root_path, client),
             follow_redirects=follow_redirects,
             cookies=cookies,
         )
-
-    def _make_transport(self) -> httpx.AsyncBaseTransport:
-        return AsyncAsgiTransport(self._target)
 
     def websocket_connect(
         self, url: str, subprotocols: Sequence[str] | None = None, **kwargs: Any
@@ -384,18 +448,15 @@ class AsyncTestClient(httpx.AsyncClient):
             subprotocols: What is offered.
             **kwargs: As for `build_request`: headers, cookies, params.
         """
-        request = _handshake(self, url, subprotocols, kwargs)
-        return AsyncWebSocketTestSession(self.app, self._target.scope(request))
+        return self._socket(url, subprotocols, kwargs)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        lifespan = LifespanSession(self.app, self.app_state)
         try:
-            await lifespan.startup()
+            await self._tested.startup()
         except BaseException:
             await self.aclose()
             raise
-        self._lifespan = lifespan
         return self
 
     async def __aexit__(
@@ -404,9 +465,12 @@ class AsyncTestClient(httpx.AsyncClient):
         error: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        lifespan, self._lifespan = self._lifespan, None
         try:
-            if lifespan is not None:
-                await lifespan.shutdown()
+            await self._tested.shutdown()
         finally:
             await super().__aexit__(kind, error, traceback)
+
+    async def aclose(self) -> None:
+        """Closes the client and ends what is open."""
+        await super().aclose()
+        await self._tested.shutdown()

@@ -99,6 +99,10 @@ class WebSocket(HTTPConnection[StateT]):
         ...     await websocket.accept()
         ...     async for text in websocket.iter_text():
         ...         await websocket.send_text(text)
+        >>> with client.websocket_connect("/echo") as websocket:
+        ...     websocket.send_text("hello")
+        ...     websocket.receive_text()
+        'hello'
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:

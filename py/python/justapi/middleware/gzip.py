@@ -44,6 +44,14 @@ class GZipMiddleware:
         compresslevel: 1 is fast, 9 is small.
         thread_minimum_size: Bytes of a piece from which it is compressed in a thread.
         exclude_content_types: Content types that are left as they are.
+
+    Example:
+        >>> app.add_middleware(GZipMiddleware, minimum_size=1000)
+        >>> @app.get("/long")
+        ... def long():
+        ...     return "again " * 1000
+        >>> client.get("/long", headers={"accept-encoding": "gzip"}).headers["content-encoding"]
+        'gzip'
     """
 
     def __init__(

@@ -22,6 +22,11 @@ class TrustedHostMiddleware:
         app: The application.
         allowed_hosts: Host names; `*.example.com` for all below, `*` for any.
         www_redirect: Whether to redirect to `www.` of the host, if that one is listed.
+
+    Example:
+        >>> app.add_middleware(TrustedHostMiddleware, allowed_hosts=["test", "*.example.com"])
+        >>> client.get("/", headers={"host": "evil.example"}).status_code
+        400
     """
 
     def __init__(
@@ -52,13 +57,22 @@ class TrustedHostMiddleware:
         if self.allow_any or scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        found = _HOST.fullmatch(Headers(scope=scope).get("host", ""))
-        host = "" if found is None else found[1].lower()
+        host = _host_of(scope)
         if host and self._is_allowed(host):
             await self.app(scope, receive, send)
             return
-        response: Response = PlainTextResponse("Invalid host header", status_code=400)
+        await self.refusal_of(scope)(scope, receive, send)
+
+    def refusal_of(self, scope: Scope) -> Response:
+        """Makes the answer to a request for a host that is not listed."""
+        host = _host_of(scope)
         if host and self.www_redirect and f"www.{host}" in self.allowed_hosts:
             url = URL(scope=scope)
-            response = RedirectResponse(url.replace(netloc=f"www.{url.netloc}"))
-        await response(scope, receive, send)
+            return RedirectResponse(url.replace(netloc=f"www.{url.netloc}"))
+        return PlainTextResponse("Invalid host header", status_code=400)
+
+
+def _host_of(scope: Scope) -> str:
+    """Returns the host that is asked for, in lower case; nothing if it is none."""
+    found = _HOST.fullmatch(Headers(scope=scope).get("host", ""))
+    return "" if found is None else found[1].lower()

@@ -101,6 +101,9 @@ def _fields(routes: Iterable[APIRoute]) -> Iterable[ModelField]:
     for route in routes:
         if not route.include_in_schema:
             continue
+        if route.native_plan is not None:
+            yield from route.response_fields.values()
+            continue
         yield from _fields(item for item in route.callbacks if isinstance(item, APIRoute))
         if route.body_field is not None:
             yield route.body_field

@@ -14,9 +14,11 @@ from pydantic_core import PydanticUndefined
 from justapi._api_route import APIRoute
 from justapi._callables import unwrapped
 from justapi._fields import ModelField, model_fields, param_model, request_names
+from justapi._plan import NativePlan
 from justapi._respond import allows_body
 from justapi.dependencies import Dependant
 from justapi.encoders import jsonable_encoder
+from justapi.openapi._native import NativeOperation
 from justapi.openapi._schemas import JsonSchema, Schemas
 from justapi.openapi.constants import METHODS_WITH_BODY, REF_PREFIX
 from justapi.responses import JSONResponse, Response
@@ -195,6 +197,9 @@ class Operations:
 
     def _operation(self, route: APIRoute, method: str) -> dict[str, Any]:
         operation = self._metadata(route)
+        if route.native_plan is not None:
+            self._describe_native(operation, route, route.native_plan)
+            return operation
         security = self._security(route.dependant)
         if security:
             operation["security"] = security
@@ -213,6 +218,24 @@ class Operations:
         if route.openapi_extra:
             deep_update(operation, copy.deepcopy(route.openapi_extra))
         return operation
+
+    def _describe_native(
+        self, operation: dict[str, Any], route: APIRoute, plan: NativePlan
+    ) -> None:
+        native = NativeOperation(
+            plan, operation["operationId"], self.definitions, self._schemas.definitions
+        )
+        parameters = [*native.path_parameters(route.param_convertors), *native.parameters()]
+        if parameters:
+            operation["parameters"] = parameters
+        body = native.request_body()
+        if body is not None:
+            operation["requestBody"] = body
+        operation["responses"] = native.responses(route.response_description)
+        for code, declared in route.responses.items():
+            self._add_response(operation["responses"], route, code, declared, None)
+        if route.openapi_extra:
+            deep_update(operation, copy.deepcopy(route.openapi_extra))
 
     def _metadata(self, route: APIRoute) -> dict[str, Any]:
         operation: dict[str, Any] = {}

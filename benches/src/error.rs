@@ -55,6 +55,12 @@ pub enum Error {
     /// The ledger is not in a state that can be appended to.
     #[error("the ledger cannot be appended to")]
     Ledger(#[from] crate::ledger::VerifyFailure),
+    /// A record that is asked for is not in the ledger.
+    #[error("the ledger has no record {name}")]
+    NoRecord {
+        /// The name as given.
+        name: String,
+    },
     /// A self-signed certificate could not be made.
     #[error("cannot generate a self-signed certificate")]
     Certificate(#[from] rcgen::Error),
@@ -117,6 +123,44 @@ pub enum Error {
     /// The TLS library refused its configuration.
     #[error("invalid TLS configuration")]
     Tls(#[from] rustls::Error),
+    /// A model server cannot be measured.
+    #[error("model server, {path}: {problem}")]
+    ModelServer {
+        /// What was asked for.
+        path: String,
+        /// What was wrong with the answer.
+        problem: String,
+    },
+    /// The numbers of a run against a model server may not be recorded.
+    #[error("the run cannot be recorded: {reason}")]
+    NotUsable {
+        /// What makes them unusable.
+        reason: String,
+    },
+    /// A prompt of the wanted length could not be made.
+    #[error("no prompt of {target} tokens can be made, the nearest has {found}")]
+    Calibration {
+        /// Tokens wanted.
+        target: u64,
+        /// Tokens of the last one that was counted.
+        found: u64,
+    },
+    /// A file of prompts cannot be used.
+    #[error("data set {}{}: {problem}", path.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
+    Dataset {
+        /// The file.
+        path: PathBuf,
+        /// Line from 1, where one is at fault.
+        line: Option<usize>,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The machine does something else, so that nothing can be measured on it.
+    #[error("the machine is busy: {reasons}")]
+    Busy {
+        /// What is too much.
+        reasons: String,
+    },
     /// The run was stopped from outside before it was complete.
     #[error("interrupted")]
     Interrupted,

@@ -6,6 +6,7 @@ coroutines, as fits where nothing waits; `native` is validated without Python.
 """
 
 import asyncio
+import time
 from typing import Annotated, Any
 
 import msgspec
@@ -154,6 +155,12 @@ sync = JustAPIApp()
 @sync.get("/hello")
 def hello_sync():
     return {"message": "hello"}
+
+
+@sync.get("/block")
+def block():
+    time.sleep(0.005)
+    return {"message": "slept"}
 
 
 @sync.post("/echo")

@@ -5,7 +5,9 @@
 //! keep-alive, the echo of messages has axum's defaults. Takes `--addr HOST:PORT` or `--version`;
 //! prints nothing else.
 
-use std::io::{self, Write as _};
+mod version;
+
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +27,8 @@ use tokio::sync::broadcast;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
+
+use self::version::print_version;
 
 /// Events that a slow listener may be behind before its stream breaks off.
 const FEED_EVENTS: usize = 256;
@@ -160,7 +164,7 @@ fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let address = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--addr", address] => address.to_owned(),
-        ["--version"] => return print_version(),
+        ["--version"] => return print_version("peer-axum"),
         _ => return Err(io::Error::other("usage: peer-axum --addr HOST:PORT")),
     };
     tokio::runtime::Builder::new_current_thread()
@@ -186,17 +190,4 @@ async fn serve(address: &str) -> io::Result<()> {
         stream.set_nodelay(true).ok();
     });
     axum::serve(listener, router).await
-}
-
-fn print_version() -> io::Result<()> {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    writeln!(
-        io::stdout(),
-        r#"{{"name":"peer-axum","version":"{}","profile":"{profile}"}}"#,
-        env!("CARGO_PKG_VERSION"),
-    )
 }

@@ -4,8 +4,10 @@
 //! settings, as in hyper's own examples, and `TCP_NODELAY`. Takes `--addr HOST:PORT` or
 //! `--version`; prints nothing else.
 
+mod version;
+
 use std::convert::Infallible;
-use std::io::{self, Write as _};
+use std::io;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -18,6 +20,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use self::version::print_version;
+
 #[derive(Serialize)]
 struct Hello {
     message: &'static str,
@@ -27,7 +31,7 @@ fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let address = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--addr", address] => address.to_owned(),
-        ["--version"] => return print_version(),
+        ["--version"] => return print_version("peer-hyper"),
         _ => return Err(io::Error::other("usage: peer-hyper --addr HOST:PORT")),
     };
     tokio::runtime::Builder::new_current_thread()
@@ -88,17 +92,4 @@ fn status(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
-}
-
-fn print_version() -> io::Result<()> {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    writeln!(
-        io::stdout(),
-        r#"{{"name":"peer-hyper","version":"{}","profile":"{profile}"}}"#,
-        env!("CARGO_PKG_VERSION"),
-    )
 }

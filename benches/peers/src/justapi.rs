@@ -5,6 +5,8 @@
 //! ways answer with the same bytes, which the bench checks. Takes `--addr HOST:PORT`, then
 //! perhaps `--document FILE` and `--coded-by server|handler|nobody`, or `--version`.
 
+mod version;
+
 use std::cell::RefCell;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -20,6 +22,8 @@ use justapi_core::{
 };
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, compress_bound};
+
+use self::version::print_version;
 
 /// Events that a slow listener may be behind before its stream breaks off.
 const FEED_EVENTS: usize = 256;
@@ -54,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut address, mut document, mut coded_by) = (None, Vec::new(), CodedBy::Server);
     while let Some(name) = arguments.next() {
         if name == "--version" {
-            return Ok(print_version()?);
+            return Ok(print_version("app-justapi")?);
         }
         let value = arguments.next().ok_or(USAGE)?;
         match (name, value) {
@@ -189,17 +193,4 @@ fn code(coding: &str, document: &[u8]) -> Vec<u8> {
             out
         }),
     }
-}
-
-fn print_version() -> io::Result<()> {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    writeln!(
-        io::stdout(),
-        r#"{{"name":"app-justapi","version":"{}","profile":"{profile}"}}"#,
-        env!("CARGO_PKG_VERSION"),
-    )
 }

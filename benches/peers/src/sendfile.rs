@@ -4,14 +4,18 @@
 //! request head, the response head is fixed, and the body goes by sendfile(2) from one descriptor.
 //! Takes `--addr HOST:PORT --file PATH` or `--version`; prints nothing else.
 
+mod version;
+
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Registry, Token};
 use rustix::fs::sendfile;
 use rustix::net::{SendFlags, send};
+
+use self::version::print_version;
 
 /// Bytes of one receive; a request of the bench is far smaller.
 const RECEIVE_BYTES: usize = 4096;
@@ -31,7 +35,7 @@ fn main() -> io::Result<()> {
             let address: SocketAddr = address.parse().map_err(io::Error::other)?;
             serve(TcpListener::bind(address)?, File::open(path)?)
         }
-        ["--version"] => print_version(),
+        ["--version"] => print_version("peer-sendfile"),
         _ => Err(io::Error::other(
             "usage: peer-sendfile --addr HOST:PORT --file PATH",
         )),
@@ -195,19 +199,6 @@ impl Connection {
         (self.head_sent, self.file_sent) = (0, 0);
         Ok(true)
     }
-}
-
-fn print_version() -> io::Result<()> {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    writeln!(
-        io::stdout(),
-        r#"{{"name":"peer-sendfile","version":"{}","profile":"{profile}"}}"#,
-        env!("CARGO_PKG_VERSION"),
-    )
 }
 
 #[cfg(test)]

@@ -1,17 +1,22 @@
 //! The only writer of the ledger.
 //!
-//! Order: check what is there, write the record (temporary file, fsync, rename without replacing,
-//! fsync of the folder), then append its section with one write and fsync. All under an exclusive
-//! lock of `BENCHMARKS.md`, so two runs follow each other instead of forking the chain.
+//! Order: check what is there, write the entry (temporary file, fsync, rename without replacing,
+//! fsync of the folder), then put the document that follows from all entries in place of the one
+//! before, by rename. All under an exclusive lock of the folder of records, so two runs follow each
+//! other instead of forking the chain.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use super::chain::{LedgerFiles, record_bytes};
-use super::render::{HEADER, section};
-use super::{BENCHMARKS, RESULTS, Record, sha256_hex};
+use super::chain::{Chain, LedgerFiles, path_of};
+use super::entry::Entry;
+use super::record::SCHEMA_VERSION;
+use super::{
+    BENCHMARKS, Previous, RESULTS, Record, Strike, Struck, render, sha256_hex, utc_timestamp,
+};
 use crate::Error;
 
 /// Where a record went.
@@ -29,49 +34,110 @@ pub struct Appended {
 ///
 /// # Errors
 ///
-/// Refuses a record with a program that reports a build profile other than release, and a ledger
-/// that does not verify: a torn tail is reported with its offset and left as it is.
-pub fn append(root: &Path, mut record: Record) -> Result<Appended, Error> {
+/// Refuses a record with a program that reports a build profile other than release, one with an
+/// invalid row of a model server, and a ledger that does not verify: a torn tail is reported with its offset and left as it is.
+pub fn append(root: &Path, record: Record) -> Result<Appended, Error> {
     refuse_debug_builds(&record)?;
-    let folder = root.join(RESULTS);
-    fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
-    let document_path = root.join(BENCHMARKS);
-    let mut document = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(&document_path)
-        .map_err(Error::file("open", &document_path))?;
-    document
-        .lock()
-        .map_err(Error::file("lock", &document_path))?;
+    refuse_unusable(&record)?;
+    let ledger = Locked::open(root)?;
+    ledger.write(Entry::Run(Box::new(record)))
+}
 
-    let files = LedgerFiles::read(root)?;
-    record.previous = files.check()?.last();
-    let file = record.file_name();
-    let path = folder.join(&file);
-    let bytes = record_bytes(&record).map_err(|source| Error::File {
-        operation: "encode",
-        path: path.clone(),
-        source: source.into(),
-    })?;
-    let sha256 = sha256_hex(&bytes);
-    write_new(&folder, &path, &bytes)?;
+/// Strikes rows of earlier records through: they stay, marked, with the reason.
+///
+/// # Errors
+///
+/// Refuses an item that the named record does not have or that is struck through already, and a
+/// ledger that does not verify.
+pub fn supersede(root: &Path, strikes: Vec<Struck>) -> Result<Appended, Error> {
+    let ledger = Locked::open(root)?;
+    let strike = Strike {
+        schema_version: SCHEMA_VERSION,
+        id: format!("{:08x}", fastrand::u32(..)),
+        recorded_utc: utc_timestamp(SystemTime::now()),
+        recorded_by: format!("justapi-bench {}", env!("CARGO_PKG_VERSION")),
+        previous: None,
+        strikes: strikes
+            .into_iter()
+            .map(|struck| ledger.chain.with_file_names(struck))
+            .collect(),
+    };
+    let file = path_of(&super::entry::file_name(&strike.recorded_utc, &strike.id));
+    ledger.chain.check_strike(&file, &strike)?;
+    ledger.write(Entry::Strike(strike))
+}
 
-    let section = section(&file, &sha256, &record);
-    let is_new = files.benchmarks.is_none_or(|bytes| bytes.is_empty());
-    let text = format!("{}{section}", if is_new { HEADER } else { "" });
-    document
-        .write_all(text.as_bytes())
-        .and_then(|()| document.sync_all())
-        .map_err(Error::file("append to", &document_path))?;
-    if is_new {
-        sync_folder(root)?;
+/// A ledger that is in order and that nobody else writes to.
+struct Locked {
+    root: PathBuf,
+    chain: Chain,
+    _lock: File,
+}
+
+impl Locked {
+    fn open(root: &Path) -> Result<Self, Error> {
+        let folder = root.join(RESULTS);
+        fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
+        let lock = File::open(&folder).map_err(Error::file("open", &folder))?;
+        lock.lock().map_err(Error::file("lock", &folder))?;
+        Ok(Self {
+            root: root.to_owned(),
+            chain: LedgerFiles::read(root)?.check()?,
+            _lock: lock,
+        })
     }
-    Ok(Appended {
-        path,
-        sha256,
-        section,
-    })
+
+    fn write(mut self, mut entry: Entry) -> Result<Appended, Error> {
+        entry.set_previous(self.chain.last());
+        let file = entry.file_name();
+        let folder = self.root.join(RESULTS);
+        let path = folder.join(&file);
+        let bytes = entry.to_bytes().map_err(|source| Error::File {
+            operation: "encode",
+            path: path.clone(),
+            source: source.into(),
+        })?;
+        let sha256 = sha256_hex(&bytes);
+        write_new(&folder, &path, &bytes)?;
+
+        let marks = super::strike::Marks::default();
+        let section = render::section(&file, &sha256, &entry, &marks);
+        let link = Previous {
+            file,
+            sha256: sha256.clone(),
+        };
+        self.chain.push(link, entry);
+        write_document(&self.root, &self.chain.document())?;
+        Ok(Appended {
+            path,
+            sha256,
+            section,
+        })
+    }
+}
+
+/// Puts the document in place of the one before.
+pub(super) fn write_document(root: &Path, text: &str) -> Result<(), Error> {
+    replace(&root.join(BENCHMARKS), text.as_bytes())
+}
+
+/// Puts a whole file in place of the one before: nobody ever sees half of it.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    // A link stays one, and what it points to is replaced.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(bytes)?;
+        let mode = fs::metadata(&path).map_or(0o644, |found| found.permissions().mode());
+        file.as_file()
+            .set_permissions(Permissions::from_mode(mode))?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(Error::file("write", &path))?;
+    sync_folder(folder)
 }
 
 fn refuse_debug_builds(record: &Record) -> Result<(), Error> {
@@ -82,6 +148,18 @@ fn refuse_debug_builds(record: &Record) -> Result<(), Error> {
             return Err(Error::NotReleaseBuild {
                 program: program.path.clone(),
                 found: profile.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A server of a matrix that fails is a result of its row; of a model server there is none then.
+fn refuse_unusable(record: &Record) -> Result<(), Error> {
+    for cell in record.cells.iter().filter(|cell| cell.serving.is_some()) {
+        if let Some(reason) = cell.rows.iter().find_map(|row| row.invalid.as_ref()) {
+            return Err(Error::NotUsable {
+                reason: format!("{}: {reason}", cell.id),
             });
         }
     }

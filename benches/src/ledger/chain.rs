@@ -1,4 +1,4 @@
-//! The content check: records, their chain, and the document rendered from them.
+//! The content check: entries, their chain, and the document rendered from them.
 //!
 //! Works on bytes in memory, so a test can try every single-byte change. When two files disagree,
 //! the one that a second witness contradicts is blamed; for the last record there is one witness
@@ -9,9 +9,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::record::SCHEMA_VERSION;
-use super::render::{HEADER, parse_heading, section};
-use super::{BENCHMARKS, Previous, RESULTS, Record, VerifyFailure, sha256_hex};
+use super::entry::Entry;
+use super::render::{self, HEADER_1, parse_heading};
+use super::standing;
+use super::strike::{self, Marks};
+use super::{
+    BENCHMARKS, CHARTS_FOLDER, Previous, RESULTS, Record, Strike, Struck, VerifyFailure, sha256_hex,
+};
 
 /// The files of a ledger.
 #[derive(Clone, Debug, Default)]
@@ -22,11 +26,11 @@ pub(super) struct LedgerFiles {
     pub(super) benchmarks: Option<Vec<u8>>,
 }
 
-/// The checked records, oldest first.
+/// The checked entries, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     /// File name, SHA-256 and content.
-    pub(super) links: Vec<(Previous, Record)>,
+    links: Vec<(Previous, Entry)>,
 }
 
 impl LedgerFiles {
@@ -50,7 +54,7 @@ impl LedgerFiles {
             let entry = entry.map_err(unreadable)?;
             let name = entry.file_name().to_string_lossy().into_owned();
             // A crash while writing may leave a temporary file, whose name starts with a dot.
-            if name.starts_with('.') {
+            if name.starts_with('.') || name == CHARTS_FOLDER {
                 continue;
             }
             if let Some(bytes) = read_if_there(&entry.path())? {
@@ -62,13 +66,37 @@ impl LedgerFiles {
 
     /// Checks everything that the files alone can show.
     pub(super) fn check(&self) -> Result<Chain, VerifyFailure> {
+        let chain = self.check_entries()?;
+        self.check_document(&chain)?;
+        check_conclusions(&chain)?;
+        Ok(chain)
+    }
+
+    /// As [`Self::check`], but the first part of the document may be out of date: it is a summary,
+    /// and this is what is checked before it is written anew.
+    pub(super) fn check_sections(&self) -> Result<Chain, VerifyFailure> {
+        let chain = self.check_entries()?;
+        let found = self.benchmarks.as_deref().unwrap_or_default();
+        let (first, sections) = render::split(found);
+        let expected = chain.sections();
+        if first.is_empty() && chain.links.is_empty() {
+            return Ok(chain);
+        }
+        compare(
+            &[first, expected.as_bytes()].concat(),
+            &[first, sections].concat(),
+        )?;
+        check_conclusions(&chain)?;
+        Ok(chain)
+    }
+
+    fn check_entries(&self) -> Result<Chain, VerifyFailure> {
         let digests: BTreeMap<&str, String> = (self.records.iter())
             .map(|(file, bytes)| (file.as_str(), sha256_hex(bytes)))
             .collect();
         self.check_witnesses(&digests)?;
         let chain = self.link(&digests)?;
-        self.check_document(&chain)?;
-        check_conclusions(&chain)?;
+        chain.check_strikes()?;
         Ok(chain)
     }
 
@@ -86,11 +114,7 @@ impl LedgerFiles {
             }
         }
         for (file, bytes) in &self.records {
-            if let Ok(Record {
-                previous: Some(link),
-                ..
-            }) = serde_json::from_slice(bytes)
-            {
+            if let Some(link) = Entry::previous_in(bytes) {
                 witnesses.push((path_of(file), link));
             }
         }
@@ -120,13 +144,14 @@ impl LedgerFiles {
 
     fn link(&self, digests: &BTreeMap<&str, String>) -> Result<Chain, VerifyFailure> {
         // Successors by the file they name as previous; "" stands for "none".
-        let mut successors: BTreeMap<String, (Previous, Record)> = BTreeMap::new();
+        let mut successors: BTreeMap<String, (Previous, Entry)> = BTreeMap::new();
         for (file, bytes) in &self.records {
-            let record = parse(file, bytes)?;
-            let key = record
-                .previous
-                .as_ref()
-                .map_or("", |p| p.file.as_str())
+            let entry = Entry::parse(file, bytes).map_err(|problem| VerifyFailure::Malformed {
+                file: path_of(file),
+                problem,
+            })?;
+            let key = (entry.previous())
+                .map_or("", |previous| previous.file.as_str())
                 .to_owned();
             let link = Previous {
                 file: file.clone(),
@@ -141,13 +166,13 @@ impl LedgerFiles {
                 let file = path_of(file);
                 return Err(VerifyFailure::Unchained { file, problem });
             }
-            successors.insert(key, (link, record));
+            successors.insert(key, (link, entry));
         }
 
         let mut chain = Chain::default();
         let mut key = String::new();
-        while let Some((link, record)) = successors.remove(&key) {
-            if let (Some(held), Some((last, _))) = (&record.previous, chain.links.last())
+        while let Some((link, entry)) = successors.remove(&key) {
+            if let (Some(held), Some((last, _))) = (entry.previous(), chain.links.last())
                 && held.sha256 != last.sha256
             {
                 return Err(VerifyFailure::RecordChanged {
@@ -158,7 +183,7 @@ impl LedgerFiles {
                 });
             }
             key.clone_from(&link.file);
-            chain.links.push((link, record));
+            chain.links.push((link, entry));
         }
         if let Some((link, _)) = successors.into_values().next() {
             return Err(VerifyFailure::Unchained {
@@ -174,32 +199,141 @@ impl LedgerFiles {
         if chain.links.is_empty() && found.is_empty() {
             return Ok(());
         }
-        let expected = chain.render();
+        // A ledger that earlier code wrote has its header until something is appended.
+        let expected = if found.starts_with(HEADER_1.as_bytes()) {
+            format!("{HEADER_1}{}", chain.sections())
+        } else {
+            chain.document()
+        };
         compare(expected.as_bytes(), found)
     }
 }
 
 impl Chain {
     /// Renders the whole document.
-    pub(super) fn render(&self) -> String {
-        let mut document = String::from(HEADER);
-        for (link, record) in &self.links {
-            document.push_str(&section(&link.file, &link.sha256, record));
-        }
-        document
+    pub(super) fn document(&self) -> String {
+        format!("{}{}", standing::first_part(self), self.sections())
     }
 
-    /// Returns the link that the next record must hold.
+    /// Renders every section as the entries so far have it.
+    pub(super) fn sections(&self) -> String {
+        self.sections_after(self.links.len())
+    }
+
+    /// Renders the sections of the first `count` entries as those alone have it.
+    fn sections_after(&self, count: usize) -> String {
+        let links = &self.links[..count];
+        let mut text = String::new();
+        for (link, entry) in links {
+            let marks = Marks::on(&link.file, strikes_of(links));
+            text.push_str(&render::section(&link.file, &link.sha256, entry, &marks));
+        }
+        text
+    }
+
+    /// Renders the sections as they were right before each strike, and as they are: every text that
+    /// they ever had is a prefix of one of these.
+    pub(super) fn ages(&self) -> Vec<String> {
+        (0..self.links.len())
+            .filter(|index| self.links[*index].1.strike().is_some())
+            .chain([self.links.len()])
+            .map(|count| self.sections_after(count))
+            .collect()
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Returns the number of items that are struck through.
+    pub(super) fn num_struck(&self) -> usize {
+        strikes_of(&self.links)
+            .map(|(_, strike)| strike.strikes.len())
+            .sum()
+    }
+
+    /// Returns the records with their file names, oldest first.
+    pub(super) fn runs(&self) -> impl DoubleEndedIterator<Item = (&str, &Record)> {
+        self.links
+            .iter()
+            .filter_map(|(link, entry)| Some((link.file.as_str(), entry.record()?)))
+    }
+
+    /// Returns the record of a file name, with or without `.json`.
+    pub(super) fn record(&self, name: &str) -> Option<(&str, &Record)> {
+        self.runs()
+            .find(|(file, _)| *file == name || file.strip_suffix(".json") == Some(name))
+    }
+
+    /// Completes the names of records, which may be given without `.json`.
+    pub(super) fn with_file_names(&self, mut struck: Struck) -> Struck {
+        struck.record = self.file_name(struck.record);
+        struck.by = struck.by.map(|name| self.file_name(name));
+        struck
+    }
+
+    fn file_name(&self, name: String) -> String {
+        match self.record(&name) {
+            Some((file, _)) => file.to_owned(),
+            None => name,
+        }
+    }
+
+    /// Returns the strikes on the record `file`.
+    pub(super) fn marks(&self, file: &str) -> Marks<'_> {
+        Marks::on(file, strikes_of(&self.links))
+    }
+
+    /// Returns the link that the next entry must hold.
     pub(super) fn last(&self) -> Option<Previous> {
         self.links.last().map(|(link, _)| link.clone())
     }
+
+    /// Adds an entry; the strikes in it must be checked already.
+    pub(super) fn push(&mut self, link: Previous, entry: Entry) {
+        self.links.push((link, entry));
+    }
+
+    fn check_strikes(&self) -> Result<(), VerifyFailure> {
+        for (index, (link, entry)) in self.links.iter().enumerate() {
+            if let Some(strike) = entry.strike() {
+                check_strike(&self.links[..index], &path_of(&link.file), strike)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a strike that is to follow the last entry.
+    pub(super) fn check_strike(&self, file: &str, strike: &Strike) -> Result<(), VerifyFailure> {
+        check_strike(&self.links, file, strike)
+    }
 }
 
-/// The bytes of a record file: compact JSON and a line end.
-pub(super) fn record_bytes(record: &Record) -> Result<Vec<u8>, serde_json::Error> {
-    let mut bytes = serde_json::to_vec(record)?;
-    bytes.push(b'\n');
-    Ok(bytes)
+fn check_strike(
+    before: &[(Previous, Entry)],
+    file: &str,
+    strike: &Strike,
+) -> Result<(), VerifyFailure> {
+    let record_of = |name: &str| {
+        let mut all = before.iter();
+        all.find(|(link, _)| link.file == name)
+            .and_then(|(_, entry)| entry.record())
+    };
+    let struck_on = |name: &str| {
+        strikes_of(before)
+            .flat_map(|(_, strike)| &strike.strikes)
+            .filter(|struck| struck.record == name)
+            .map(|struck| struck.item.clone())
+            .collect()
+    };
+    strike::check(file, strike, &record_of, &struck_on)
+}
+
+fn strikes_of(links: &[(Previous, Entry)]) -> impl Iterator<Item = (&str, &Strike)> {
+    links
+        .iter()
+        .filter_map(|(link, entry)| Some((link.file.as_str(), entry.strike()?)))
 }
 
 /// The path of a record as failures name it.
@@ -207,37 +341,14 @@ pub(super) fn path_of(file: &str) -> String {
     format!("{RESULTS}/{file}")
 }
 
-fn parse(file: &str, bytes: &[u8]) -> Result<Record, VerifyFailure> {
-    let malformed = |problem: String| VerifyFailure::Malformed {
-        file: path_of(file),
-        problem,
-    };
-    let record: Record =
-        serde_json::from_slice(bytes).map_err(|error| malformed(error.to_string()))?;
-    if record.schema_version != SCHEMA_VERSION {
-        let found = record.schema_version;
-        return Err(malformed(format!("schema version {found} is unknown")));
-    }
-    // Of all the JSON texts of a record only one is written, so nothing hides beside it.
-    let canonical = record_bytes(&record).map_err(|error| malformed(error.to_string()))?;
-    if canonical != bytes {
-        return Err(malformed(String::from("not in canonical form")));
-    }
-    if record.file_name() != file {
-        let expected = record.file_name();
-        return Err(malformed(format!("its content belongs to {expected}")));
-    }
-    Ok(record)
-}
-
 fn check_conclusions(chain: &Chain) -> Result<(), VerifyFailure> {
-    for (link, record) in &chain.links {
+    for (file, record) in chain.runs() {
         for cell in &record.cells {
             let mut judged = cell.clone();
             crate::matrix::judge(&mut judged, record.seed);
             if judged != *cell {
                 return Err(VerifyFailure::Conclusion {
-                    file: path_of(&link.file),
+                    file: path_of(file),
                     item: cell.id.clone(),
                 });
             }

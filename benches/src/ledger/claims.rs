@@ -1,11 +1,25 @@
 //! Performance claims in prose: each quotes a record, and none stands without one.
 //!
 //! A claim is `<!-- claim:RECORD:ROW:METRIC -->text<!-- /claim -->`, RECORD the file name with or
-//! without `.json`. Outside of claims a number in front of a unit of throughput or of "x faster"
-//! is an error, and so is a claim on an invalid row or on a record of an unknown or dirty tree.
+//! without `.json`, or `latest` for the newest run that may be claimed. Outside of claims a number
+//! in front of a unit of throughput or of "x faster" is an error, and so is a claim on a row that is
+//! invalid or superseded, or on a record of an unknown or dirty tree.
 
-use super::chain::Chain;
-use super::{Record, VerifyFailure, render};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::append::{replace, write_document};
+use super::chain::{Chain, LedgerFiles};
+use super::{BENCHMARKS, Record, VerifyFailure, render};
+use crate::Error;
+
+/// The documents whose claims are checked: this file, and those with `.md` below this folder.
+const README: &str = "README.md";
+const DOCS: &str = "docs";
+
+/// The record that a claim names when it means whichever is newest.
+const LATEST: &str = "latest";
 
 const OPEN: &str = "<!-- claim:";
 const OPEN_END: &str = " -->";
@@ -23,64 +37,199 @@ const UNITS: [&str; 8] = [
     "× faster",
 ];
 
-/// Checks a document and returns the number of claims in it.
-pub(super) fn check(file: &str, text: &str, chain: &Chain) -> Result<usize, VerifyFailure> {
-    let mut num_claims = 0;
-    let mut outside = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find(OPEN) {
-        let line = line_of(text, text.len() - rest.len() + start);
-        outside.push_str(&rest[..start]);
-        let claim = &rest[start + OPEN.len()..];
-        let malformed = || VerifyFailure::Claim {
-            file: file.to_owned(),
-            line,
-            claim: claim.chars().take(60).collect(),
-            problem: String::from("the marker is not closed"),
-        };
-        let (reference, after) = claim.split_once(OPEN_END).ok_or_else(malformed)?;
-        let (quoted, after) = after.split_once(CLOSE).ok_or_else(malformed)?;
-        check_claim(chain, reference, quoted).map_err(|problem| VerifyFailure::Claim {
-            file: file.to_owned(),
-            line,
-            claim: reference.to_owned(),
-            problem,
-        })?;
-        // Keeps line numbers right, and the words on both sides apart.
-        outside.extend(
-            rest[start..rest.len() - after.len()]
-                .chars()
-                .filter(|c| *c == '\n'),
-        );
-        outside.push('\u{0}');
-        num_claims += 1;
-        rest = after;
+/// What filling the marked places changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Claimed {
+    /// Claims in all documents.
+    pub num_claims: usize,
+    /// Documents that were written, relative to the root.
+    pub changed: Vec<String>,
+}
+
+/// Fills the marked places of the documents below `root` from the records, and renders the first
+/// part of `BENCHMARKS.md` anew.
+///
+/// # Errors
+///
+/// A ledger whose records or sections do not verify, and a claim that may not be made.
+pub fn fill_claims(root: &Path) -> Result<Claimed, Error> {
+    let files = LedgerFiles::read(root)?;
+    let chain = files.check_sections()?;
+    let mut claimed = Claimed {
+        num_claims: 0,
+        changed: Vec::new(),
+    };
+    let document = chain.document();
+    let found = files.benchmarks.as_deref().unwrap_or_default();
+    if chain.len() > 0 && document.as_bytes() != found {
+        write_document(root, &document)?;
+        claimed.changed.push(BENCHMARKS.to_owned());
     }
-    outside.push_str(rest);
-    check_unclaimed(file, &outside)?;
+    for (file, text) in documents(root)? {
+        let read = read(&file, &text, &chain)?;
+        check_unclaimed(&file, &read.outside)?;
+        claimed.num_claims += read.num_claims;
+        if read.filled != text {
+            replace(&root.join(&file), read.filled.as_bytes())?;
+            claimed.changed.push(file);
+        }
+    }
+    Ok(claimed)
+}
+
+/// Checks the documents below `root` and returns the number of claims in them.
+pub(super) fn check_all(root: &Path, chain: &Chain) -> Result<usize, VerifyFailure> {
+    let mut num_claims = 0;
+    for (file, text) in documents(root)? {
+        num_claims += check(&file, &text, chain)?;
+    }
     Ok(num_claims)
 }
 
-fn check_claim(chain: &Chain, reference: &str, quoted: &str) -> Result<(), String> {
+/// Checks a document and returns the number of claims in it.
+fn check(file: &str, text: &str, chain: &Chain) -> Result<usize, VerifyFailure> {
+    let read = read(file, text, chain)?;
+    if let Some(failure) = read.wrong {
+        return Err(failure);
+    }
+    check_unclaimed(file, &read.outside)?;
+    Ok(read.num_claims)
+}
+
+/// The documents that are there, by name relative to the root, in order.
+fn documents(root: &Path) -> Result<Vec<(String, String)>, VerifyFailure> {
+    let mut paths = vec![root.join(README)];
+    let mut folders = vec![root.join(DOCS)];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(source) => return Err(unreadable(folder, source)),
+        };
+        for entry in entries {
+            let path = match entry {
+                Ok(entry) => entry.path(),
+                Err(source) => return Err(unreadable(folder, source)),
+            };
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                paths.push(path);
+            }
+        }
+    }
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(root).unwrap_or(&path);
+        let name = name.to_string_lossy().into_owned();
+        match fs::read_to_string(&path) {
+            Ok(text) => found.push((name, text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(unreadable(path, source)),
+        }
+    }
+    Ok(found)
+}
+
+fn unreadable(path: PathBuf, source: io::Error) -> VerifyFailure {
+    VerifyFailure::Unreadable { path, source }
+}
+
+/// A document as it was read.
+struct Reading {
+    num_claims: usize,
+    /// The text with every claim as its record has it.
+    filled: String,
+    /// What is not in a claim, on its own lines.
+    outside: String,
+    /// The first claim that says something else than its record.
+    wrong: Option<VerifyFailure>,
+}
+
+fn read(file: &str, text: &str, chain: &Chain) -> Result<Reading, VerifyFailure> {
+    let mut reading = Reading {
+        num_claims: 0,
+        filled: String::with_capacity(text.len()),
+        outside: String::with_capacity(text.len()),
+        wrong: None,
+    };
+    let mut rest = text;
+    while let Some(start) = rest.find(OPEN) {
+        let line = line_of(text, text.len() - rest.len() + start);
+        reading.outside.push_str(&rest[..start]);
+        let claim = &rest[start + OPEN.len()..];
+        let failure = |claim: &str, problem: String| VerifyFailure::Claim {
+            file: file.to_owned(),
+            line,
+            claim: claim.to_owned(),
+            problem,
+        };
+        let malformed = || {
+            let head: String = claim.chars().take(60).collect();
+            failure(&head, String::from("the marker is not closed"))
+        };
+        let (reference, after) = claim.split_once(OPEN_END).ok_or_else(malformed)?;
+        let (quoted, after) = after.split_once(CLOSE).ok_or_else(malformed)?;
+        let expected =
+            claim_text(chain, reference).map_err(|problem| failure(reference, problem))?;
+        if expected != quoted && reading.wrong.is_none() {
+            let problem = format!("the record says {expected:?}, the text {quoted:?}");
+            reading.wrong = Some(failure(reference, problem));
+        }
+        reading.filled.push_str(&rest[..start]);
+        let marked = [OPEN, reference, OPEN_END, &expected, CLOSE];
+        for part in marked {
+            reading.filled.push_str(part);
+        }
+        // Keeps line numbers right, and the words on both sides apart.
+        let marked = &rest[start..rest.len() - after.len()];
+        reading
+            .outside
+            .extend(marked.chars().filter(|c| *c == '\n'));
+        reading.outside.push('\u{0}');
+        reading.num_claims += 1;
+        rest = after;
+    }
+    reading.outside.push_str(rest);
+    reading.filled.push_str(rest);
+    Ok(reading)
+}
+
+/// What the marked place of a reference must hold.
+fn claim_text(chain: &Chain, reference: &str) -> Result<String, String> {
     let mut parts = reference.splitn(3, ':');
-    let (Some(file), Some(row), Some(metric)) = (parts.next(), parts.next(), parts.next()) else {
+    let (Some(name), Some(row), Some(metric)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(String::from("expected RECORD:ROW:METRIC"));
     };
-    let (_, record) = (chain.links.iter())
-        .find(|(link, _)| link.file == file || link.file.strip_suffix(".json") == Some(file))
-        .ok_or("no such record")?;
+    if name == LATEST {
+        let mut newest = chain.runs().rev();
+        return newest
+            .find_map(|(file, record)| quote(chain, file, record, row, metric).ok())
+            .ok_or_else(|| String::from("no record has such a row that may be claimed"));
+    }
+    let (file, record) = chain.record(name).ok_or("no such record")?;
+    quote(chain, file, record, row, metric)
+}
+
+fn quote(
+    chain: &Chain,
+    file: &str,
+    record: &Record,
+    row: &str,
+    metric: &str,
+) -> Result<String, String> {
     if record.source.commit.is_none() || record.source.dirty != Some(false) {
         return Err(String::from("the record is not of a clean commit"));
     }
     if let Some(reason) = invalid_row(record, row) {
         return Err(format!("the row is invalid: {reason}"));
     }
-    let expected = render::claim(record, row, metric).ok_or("no such row or metric")?;
-    if expected == quoted {
-        Ok(())
-    } else {
-        Err(format!("the record says {expected:?}, the text {quoted:?}"))
+    if let Some(struck) = chain.marks(file).item(record, row) {
+        let reason = struck.reason.name();
+        return Err(format!("the row is superseded, {reason}: {}", struck.note));
     }
+    render::claim(record, row, metric).ok_or_else(|| String::from("no such row or metric"))
 }
 
 fn invalid_row<'a>(record: &'a Record, row: &str) -> Option<&'a str> {

@@ -51,6 +51,24 @@ pub enum VerifyFailure {
         /// How it falls out.
         problem: String,
     },
+    /// A strike names what is not there to be struck through.
+    #[error("{file}: cannot strike {item} through: {problem}")]
+    Strike {
+        /// The strike.
+        file: String,
+        /// What it names.
+        item: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A chart shows something else than its record, or has none.
+    #[error("{file}: {problem}")]
+    Chart {
+        /// The chart.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// What a record concludes does not follow from its rounds.
     #[error("{file}: {item} does not follow from the recorded rounds")]
     Conclusion {

@@ -1,15 +1,17 @@
 //! The past, from git: nothing that was ever committed to the ledger may change or go.
 //!
 //! The chain of hashes cannot show that its newest end was cut off, or that all of it was written
-//! anew. Git can: every record blob on HEAD's history must still be there, and every committed
-//! `BENCHMARKS.md` must be a prefix of today's.
+//! anew. Git can: every record blob on HEAD's history must still be there, and the sections of every
+//! committed `BENCHMARKS.md` must be a byte prefix of what they are today, or were before a strike
+//! that the chain holds. The first part is a summary and is left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::chain::LedgerFiles;
-use super::{BENCHMARKS, RESULTS, VerifyFailure, sha256_hex};
+use super::chain::{Chain, LedgerFiles};
+use super::render::split;
+use super::{BENCHMARKS, CHARTS_FOLDER, RESULTS, VerifyFailure, sha256_hex};
 
 /// What git could say about the past.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,7 +39,11 @@ pub enum History {
 }
 
 /// Compares the ledger with everything committed on HEAD's history.
-pub(super) fn check(root: &Path, files: &LedgerFiles) -> Result<History, VerifyFailure> {
+pub(super) fn check(
+    root: &Path,
+    files: &LedgerFiles,
+    chain: &Chain,
+) -> Result<History, VerifyFailure> {
     // Saves starting git where it has nothing to say.
     let absolute = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     if !absolute
@@ -49,7 +55,7 @@ pub(super) fn check(root: &Path, files: &LedgerFiles) -> Result<History, VerifyF
         });
     }
     let git = Git { root };
-    match git.check(files) {
+    match git.check(files, chain) {
         Ok(history) => Ok(history),
         Err(Trouble::Git(reason)) => Ok(History::Unavailable { reason }),
         Err(Trouble::Violation(failure)) => Err(failure),
@@ -66,7 +72,7 @@ struct Git<'a> {
 }
 
 impl Git<'_> {
-    fn check(&self, files: &LedgerFiles) -> Result<History, Trouble> {
+    fn check(&self, files: &LedgerFiles, chain: &Chain) -> Result<History, Trouble> {
         let shallow = self.text(&["rev-parse", "--is-shallow-repository"])? == "true";
         if self
             .text(&["rev-parse", "--quiet", "--verify", "HEAD"])
@@ -76,7 +82,7 @@ impl Git<'_> {
                 reason: String::from("no commit yet"),
             });
         }
-        let num_documents = self.check_documents(files)?;
+        let num_documents = self.check_documents(chain)?;
         let num_records = self.check_records(files)?;
         Ok(if shallow {
             History::Shallow {
@@ -91,19 +97,22 @@ impl Git<'_> {
         })
     }
 
-    fn check_documents(&self, files: &LedgerFiles) -> Result<usize, Trouble> {
-        let today = files.benchmarks.as_deref().unwrap_or_default();
+    fn check_documents(&self, chain: &Chain) -> Result<usize, Trouble> {
+        let ages = chain.ages();
         let mut num_documents = 0;
         for change in self.changes(BENCHMARKS, &["--first-parent"])? {
             if change.is_deletion() {
                 continue;
             }
             let committed = self.bytes(&["cat-file", "blob", &change.blob])?;
-            if !today.starts_with(&committed) {
+            let (_, sections) = split(&committed);
+            if !ages.iter().any(|age| age.as_bytes().starts_with(sections)) {
                 return Err(Trouble::Violation(VerifyFailure::History {
                     file: BENCHMARKS.to_owned(),
                     commit: change.commit,
-                    problem: String::from("the committed text is not a prefix of the file"),
+                    problem: String::from(
+                        "the committed text is not a prefix of the file, nor of what it was before a strike",
+                    ),
                 }));
             }
             num_documents += 1;
@@ -113,9 +122,10 @@ impl Git<'_> {
 
     fn check_records(&self, files: &LedgerFiles) -> Result<usize, Trouble> {
         // All parents: a record that came and went on a merged branch was committed too.
+        let charts = format!("{RESULTS}/{CHARTS_FOLDER}/");
         let mut committed: BTreeMap<(String, String), String> = BTreeMap::new();
         for change in self.changes(RESULTS, &[])? {
-            if !change.is_deletion() {
+            if !change.is_deletion() && !change.path.starts_with(&charts) {
                 committed.insert((change.path, change.blob), change.commit);
             }
         }

@@ -9,12 +9,27 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Decimal;
+use super::{Decimal, Metric, ServedModel, ServingCell};
 use crate::machine::Machine;
 use crate::stats::IntervalMethod;
 
 /// The schema version this code writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// The edition of the rules that new cells are judged by; see [`crate::matrix::judge`].
+pub const RULES: u32 = 3;
+
+fn first_edition() -> u32 {
+    1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_first_edition(edition: &u32) -> bool {
+    *edition == 1
+}
 
 /// One run of the matrix.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -36,18 +51,36 @@ pub struct Record {
     pub source: Source,
     /// The measured programs, by arm name.
     pub programs: BTreeMap<String, Program>,
-    /// The matrix file.
-    pub matrix: FileDigest,
+    /// The matrix file; a run of `justapi bench llm` has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matrix: Option<FileDigest>,
     /// Seed of the arm order and of the bootstrap.
     pub seed: u64,
     /// CPU the servers were pinned to.
     pub server_cpu: Option<usize>,
     /// CPU the load engine was pinned to.
     pub client_cpu: Option<usize>,
+    /// What the machine was doing before the first round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<BeforeRecord>,
     /// What this run does not show.
     pub caveats: Vec<String>,
     /// The cells, in matrix order.
     pub cells: Vec<CellRecord>,
+}
+
+/// What the machine was doing before a run, and how long it was waited for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeforeRecord {
+    /// Runnable threads, averaged over a minute.
+    pub load_average: Option<Decimal>,
+    /// Time of other tenants and of other processes in the last look.
+    pub fixture: Option<RoundFixture>,
+    /// From the first look to the last.
+    pub waited_ms: u64,
+    /// What was too much, where the run went on in spite of it.
+    pub overridden: Vec<String>,
 }
 
 /// The link to the record before.
@@ -113,6 +146,8 @@ pub enum CellKind {
     Start,
     /// A function inside the bench process.
     Micro,
+    /// Requests to a model server; a round is a request.
+    Serving,
 }
 
 /// One cell: declaration, every round, and the conclusions.
@@ -127,6 +162,12 @@ pub struct CellRecord {
     pub workload: Option<Workload>,
     /// Connections held by the load engine.
     pub connections: u32,
+    /// Requests per second that are sent whatever is answered; without it the loop is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered_rate: Option<Decimal>,
+    /// What else the server does from the warm-up to the end of the measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
     /// Rounds asked for.
     pub num_rounds: u32,
     /// Warm-up of each round.
@@ -137,12 +178,28 @@ pub struct CellRecord {
     pub arms: Vec<ArmRecord>,
     /// The rules.
     pub targets: Vec<Target>,
+    /// Edition of what judges by them, [`RULES`] in what is written today.
+    #[serde(default = "first_edition", skip_serializing_if = "is_first_edition")]
+    pub rules_edition: u32,
     /// Every round of every arm, in the order they ran.
     pub rounds: Vec<RoundRecord>,
+    /// The model and every request, in place of rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<ServingCell>,
     /// One row per arm.
     pub rows: Vec<Row>,
     /// One verdict per rule.
     pub verdicts: Vec<VerdictRow>,
+}
+
+/// A closed loop beside the measured one, on the same server.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// Its exchange.
+    pub workload: Workload,
+    /// Its connections.
+    pub connections: u32,
 }
 
 /// The exchange of a cell.
@@ -250,6 +307,36 @@ pub struct ArmRecord {
     /// The server's counter that must grow by one with each answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engagement: Option<String>,
+    /// Counters of the server that each round reads at its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<String>,
+    /// The client that is measured against the server, in place of the bench's own engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientRecord>,
+}
+
+/// A load client in a process of its own.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientRecord {
+    /// Name in `programs`.
+    pub program: String,
+    /// Command line, with `{url}`, `{connections}` and `{seconds}` left as they are.
+    pub command: Vec<String>,
+    /// What it prints.
+    pub report: ReportForm,
+}
+
+/// What a load client prints when it ends.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReportForm {
+    /// The JSON of `justapi bench URL -o json`.
+    Justapi,
+    /// The text of `wrk --latency`.
+    Wrk,
+    /// The JSON of `oha --output-format json`.
+    Oha,
 }
 
 impl ArmRecord {
@@ -297,6 +384,28 @@ pub struct RoundRecord {
     /// Proof that the path that is claimed was the path taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engagement: Option<EngagementRecord>,
+    /// What the load engine saw of the background, warm-up included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<LoadRecord>,
+    /// Counters of the server at the end, by name; it started with the round.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counters: BTreeMap<String, u64>,
+    /// What else the machine did while it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixture: Option<RoundFixture>,
+}
+
+/// What else the machine did during a measured interval, in CPU time of all its CPUs.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoundFixture {
+    /// Length of the interval times the number of CPUs.
+    pub capacity_ns: u64,
+    /// Time that the hypervisor gave to others.
+    pub steal_ns: u64,
+    /// Time of processes that are neither the bench nor one of its servers; `null` when the time
+    /// of those is unknown.
+    pub foreign_ns: Option<u64>,
 }
 
 /// A counter of the server around the measured interval.
@@ -323,101 +432,34 @@ pub struct LoadRecord {
     pub ok: u64,
     /// Every attempt, by outcome class.
     pub outcomes: BTreeMap<String, u64>,
-    /// Nearest-rank latency percentiles of good answers.
+    /// Nearest-rank latency percentiles of good answers; of an open loop from the instant at which
+    /// a request was due.
     pub latency_ns: BTreeMap<String, Option<u64>>,
     /// Length of the body of each good answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<u64>,
+    /// Good answers whose body was compared to its last byte, where that is a sample: of the others
+    /// the length was. The answers to the probes before and after are hashed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bodies_compared: Option<u64>,
+    /// What an open loop offered, and how far it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenRecord>,
+    /// The client that says so, where it is not the bench itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
 }
 
-/// A quantity that rows show and rules judge.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Good answers per second.
-    Rate,
-    /// Server CPU time per good answer.
-    CpuUsPerRequest,
-    /// Median latency.
-    P50Us,
-    /// 99th percentile latency.
-    P99Us,
-    /// Resident memory at the end of a round.
-    RssBytes,
-    /// From spawn to the first good answer.
-    StartMs,
-    /// Resident memory at rest.
-    IdleRssBytes,
-    /// Resident memory with connections held open.
-    HeldRssBytes,
-    /// Mean time of one call.
-    NsPerOp,
-    /// Body bytes of good answers per second.
-    BytesPerSecond,
-    /// Growth of resident memory over the measured interval.
-    RssGrowthBytes,
-}
-
-impl Metric {
-    /// Every metric, in the order rows show them.
-    pub const ALL: [Self; 11] = [
-        Self::Rate,
-        Self::CpuUsPerRequest,
-        Self::P50Us,
-        Self::P99Us,
-        Self::RssBytes,
-        Self::StartMs,
-        Self::IdleRssBytes,
-        Self::HeldRssBytes,
-        Self::NsPerOp,
-        Self::BytesPerSecond,
-        Self::RssGrowthBytes,
-    ];
-
-    /// Returns the name used in matrix files, records and claims.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rate => "rate",
-            Self::CpuUsPerRequest => "cpu_us_per_request",
-            Self::P50Us => "p50_us",
-            Self::P99Us => "p99_us",
-            Self::RssBytes => "rss_bytes",
-            Self::StartMs => "start_ms",
-            Self::IdleRssBytes => "idle_rss_bytes",
-            Self::HeldRssBytes => "held_rss_bytes",
-            Self::NsPerOp => "ns_per_op",
-            Self::BytesPerSecond => "bytes_per_second",
-            Self::RssGrowthBytes => "rss_growth_bytes",
-        }
-    }
-
-    /// Returns the unit people read; bytes are shown in decimal megabytes.
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::Rate => "requests/s",
-            Self::CpuUsPerRequest | Self::P50Us | Self::P99Us => "µs",
-            Self::RssBytes | Self::IdleRssBytes | Self::HeldRssBytes | Self::RssGrowthBytes => "MB",
-            Self::BytesPerSecond => "MB/s",
-            Self::StartMs => "ms",
-            Self::NsPerOp => "ns",
-        }
-    }
-
-    /// Renders a value of this metric without its unit.
-    pub fn number(self, value: Decimal) -> String {
-        match self {
-            Self::Rate => value.text(0),
-            Self::CpuUsPerRequest | Self::StartMs => value.text(2),
-            Self::P50Us | Self::P99Us | Self::NsPerOp => value.text(1),
-            Self::RssBytes
-            | Self::IdleRssBytes
-            | Self::HeldRssBytes
-            | Self::BytesPerSecond
-            | Self::RssGrowthBytes => {
-                Decimal::new(value.value() / 1e6).map_or_else(String::new, |mb| mb.text(2))
-            }
-        }
-    }
+/// What an open loop offered in one round, and how far the load engine kept it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenRecord {
+    /// Requests that were due.
+    pub due: u64,
+    /// Whole answers, good or not.
+    pub answered: u64,
+    /// Nearest-rank percentiles of the time from the instant at which a request was due to its send.
+    pub lateness_ns: BTreeMap<String, Option<u64>>,
 }
 
 /// The summary of one arm of one cell.
@@ -435,6 +477,9 @@ pub struct Row {
     /// The engagement counter, summed over the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engagement: Option<EngagementRecord>,
+    /// The model that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ServedModel>,
 }
 
 /// One metric over the rounds of one arm.
@@ -514,6 +559,12 @@ pub struct VerdictRow {
     pub p_sign: Option<Decimal>,
     /// Exact two-sided p of the signed-rank test against equality.
     pub p_wilcoxon: Option<Decimal>,
+    /// Exact two-sided p of the signed-rank test against the limit that decides, margin included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_limit: Option<Decimal>,
+    /// That p after Holm's correction for all rules of the cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p_holm: Option<Decimal>,
     /// The same comparison between an arm and its repetition.
     pub noise: Option<Estimate>,
     /// What follows.
@@ -556,9 +607,6 @@ impl Record {
 
     /// Returns the file name the record gets in `benches/results`.
     pub fn file_name(&self) -> String {
-        let stamp: String = (self.recorded_utc.chars())
-            .filter(char::is_ascii_alphanumeric)
-            .collect();
-        format!("{stamp}-{}.json", self.id)
+        super::entry::file_name(&self.recorded_utc, &self.id)
     }
 }

@@ -1,14 +1,20 @@
-//! `BENCHMARKS.md` as a function of the records: header, then one section per record.
+//! The sections of `BENCHMARKS.md` as a function of the entries, one each, oldest first.
 //!
 //! Renderer of schema version 1. A change of one byte here breaks every ledger written before, so
-//! the golden test at the end must stay as it is; a new layout is a new schema version.
+//! the golden tests must stay as they are; a new layout is a new schema version, or hangs on a
+//! field that older records lack. What is superseded stays and is struck through.
 
 use std::fmt::Write as _;
 
-use super::record::{CellRecord, Estimate, Metric, Record, Row, VerdictRow};
+use super::entry::Entry;
+use super::metric::Metric;
+use super::record::{CellRecord, Estimate, FileDigest, Record, Row, VerdictRow};
+use super::serving::{MODEL_COLUMNS, exchange_text, model_columns, model_text};
+use super::strike::{Marks, Strike, Struck};
+use super::{Decimal, RESULTS};
 
-/// The constant top of `BENCHMARKS.md`.
-pub(super) const HEADER: &str = "\
+/// The whole first part of `BENCHMARKS.md` as the first version of this program wrote it.
+pub(super) const HEADER_1: &str = "\
 # Benchmark ledger
 
 Written by `justapi bench`, one section per run, oldest first. Nobody edits this file: each section
@@ -33,44 +39,113 @@ pub(super) fn parse_heading(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix(HEADING)?.split_once(" sha256:")
 }
 
-/// Renders the section of a record.
-pub(super) fn section(file: &str, sha256: &str, record: &Record) -> String {
+/// Splits a document into the first part, which is a summary and changes, and the sections.
+pub(super) fn split(document: &[u8]) -> (&[u8], &[u8]) {
+    let mut start: usize = 0;
+    for line in document.split_inclusive(|byte| *byte == b'\n') {
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        if parse_heading(text.trim_end()).is_some() {
+            // The empty line before a heading is part of its section.
+            return document.split_at(start.saturating_sub(1));
+        }
+        start += line.len();
+    }
+    (document, &[])
+}
+
+/// Renders the section of an entry.
+pub(super) fn section(file: &str, sha256: &str, entry: &Entry, marks: &Marks<'_>) -> String {
     let mut out = String::new();
     out.push('\n');
     line(&mut out, &heading(file, sha256));
     out.push('\n');
-    summary(&mut out, record);
-    for cell in &record.cells {
-        render_cell(&mut out, cell);
-    }
-    if !record.caveats.is_empty() {
-        line(&mut out, "\nWhat this run does not show:\n");
-        for caveat in &record.caveats {
-            line(&mut out, &format!("- {}", cell_text(caveat)));
-        }
+    match entry {
+        Entry::Run(record) => run_section(&mut out, record, marks),
+        Entry::Strike(strike) => strike_section(&mut out, strike),
     }
     out
 }
 
-/// Renders a metric of a row, or the effect of a verdict, as a claim quotes it.
+fn strike_section(out: &mut String, strike: &Strike) {
+    line(
+        out,
+        &format!(
+            "{}, superseded. What is named here stays where it is, struck through.",
+            strike.recorded_utc
+        ),
+    );
+    line(
+        out,
+        "\n| record | item | reason | in its place |\n|---|---|---|---|",
+    );
+    for struck in &strike.strikes {
+        let by = (struck.by.as_deref()).map_or_else(|| String::from("–"), cell_text);
+        line(
+            out,
+            &format!(
+                "| {} | {} | {}: {} | {by} |",
+                cell_text(&struck.record),
+                cell_text(&struck.item),
+                struck.reason.name(),
+                cell_text(&struck.note),
+            ),
+        );
+    }
+}
+
+fn run_section(out: &mut String, record: &Record, marks: &Marks<'_>) {
+    summary(out, record);
+    for cell in &record.cells {
+        render_cell(out, cell, marks);
+    }
+    if !record.caveats.is_empty() {
+        line(out, "\nWhat this run does not show:\n");
+        for caveat in &record.caveats {
+            line(out, &format!("- {}", cell_text(caveat)));
+        }
+    }
+}
+
+/// Renders a metric of a row, or the effect of a verdict, as a claim quotes it: the median, or with
+/// `.range` after the metric the lowest and highest round (of an effect, its interval).
 ///
 /// `None` when the record has no such value.
 pub(super) fn claim(record: &Record, row: &str, metric: &str) -> Option<String> {
+    let (metric, is_range) = match metric.strip_suffix(".range") {
+        Some(metric) => (metric, true),
+        None => (metric, false),
+    };
     for cell in &record.cells {
         if let Some(found) = cell.rows.iter().find(|r| r.id == row) {
             let metric = Metric::ALL.into_iter().find(|m| m.name() == metric)?;
-            let median = found.metrics.get(&metric)?.median;
-            return Some(format!("{} {}", metric.number(median), metric.unit()));
+            let summary = found.metrics.get(&metric)?;
+            let (unit, number) = (metric.unit(), |value| metric.number(value));
+            return Some(if is_range {
+                format!("{}–{} {unit}", number(summary.min), number(summary.max))
+            } else {
+                format!("{} {unit}", number(summary.median))
+            });
         }
         if let Some(found) = cell.verdicts.iter().find(|v| v.id == row) {
             return match metric {
-                "verdict" => Some(found.verdict.name().to_owned()),
+                "verdict" if !is_range => Some(found.verdict.name().to_owned()),
                 "effect" => {
                     let target = target_of(cell, found)?;
-                    let value = found.estimate?.value;
-                    Some(match target.versus {
-                        Some(_) => format!("{}×", value.text(3)),
-                        None => format!("{} {}", target.metric.number(value), target.metric.unit()),
+                    let estimate = found.estimate?;
+                    let (unit, number): (String, Box<dyn Fn(Decimal) -> String>) =
+                        match target.versus {
+                            Some(_) => (String::from("×"), Box::new(|value| value.text(3))),
+                            None => {
+                                let metric = target.metric;
+                                let unit = format!(" {}", metric.unit());
+                                (unit, Box::new(move |value| metric.number(value)))
+                            }
+                        };
+                    let (low, high) = (number(estimate.low), number(estimate.high));
+                    Some(if is_range {
+                        format!("{low}–{high}{unit}")
+                    } else {
+                        format!("{}{unit}", number(estimate.value))
                     })
                 }
                 _ => None,
@@ -109,15 +184,16 @@ fn summary(out: &mut String, record: &Record) {
             machine("load_average_before"),
         ),
     );
-    line(
-        out,
-        &format!(
-            "Matrix {} sha256:{}, seed {}.",
-            cell_text(&record.matrix.path),
-            cell_text(&record.matrix.sha256),
-            record.seed,
+    let seed = record.seed;
+    let declared = match &record.matrix {
+        Some(FileDigest { path, sha256 }) => format!(
+            "Matrix {} sha256:{}, seed {seed}.",
+            cell_text(path),
+            cell_text(sha256)
         ),
-    );
+        None => format!("Measured by `justapi bench llm`, seed {seed}."),
+    };
+    line(out, &declared);
     for (name, program) in &record.programs {
         let version = program.version.as_deref().unwrap_or("unknown");
         let profile = program.profile.as_deref().unwrap_or("unknown");
@@ -142,7 +218,7 @@ fn summary(out: &mut String, record: &Record) {
     }
 }
 
-fn render_cell(out: &mut String, cell: &CellRecord) {
+fn render_cell(out: &mut String, cell: &CellRecord, marks: &Marks<'_>) {
     let exchange = cell.workload.as_ref().map_or_else(String::new, |workload| {
         format!(
             ": {} {}, {} connections",
@@ -151,7 +227,11 @@ fn render_cell(out: &mut String, cell: &CellRecord) {
             cell.connections,
         )
     });
+    let exchange = (cell.serving.as_ref()).map_or(exchange, |serving| exchange_text(cell, serving));
     line(out, &format!("\n### {}{exchange}\n", cell_text(&cell.id)));
+    if let Some(serving) = &cell.serving {
+        line(out, &format!("{}\n", model_text(&serving.model)));
+    }
     let mut has_own_exchange = false;
     for arm in &cell.arms {
         if let Some(workload) = &arm.workload {
@@ -171,6 +251,10 @@ fn render_cell(out: &mut String, cell: &CellRecord) {
         .collect();
     let mut head = String::from("| row | rounds |");
     let mut rule = String::from("|---|---:|");
+    if cell.serving.is_some() {
+        let _ = write!(head, " {} |", MODEL_COLUMNS.join(" | "));
+        rule.push_str("---|---|---|---|");
+    }
     for metric in &metrics {
         let _ = write!(head, " {} [{}] |", metric.name(), metric.unit());
         rule.push_str("---:|");
@@ -178,22 +262,30 @@ fn render_cell(out: &mut String, cell: &CellRecord) {
     line(out, &format!("{head} state |"));
     line(out, &format!("{rule}---|"));
     for row in &cell.rows {
-        render_row(out, row, &metrics);
+        render_row(out, row, &metrics, marks.row(cell, &row.id));
     }
 
     if !cell.verdicts.is_empty() {
+        let p = if cell.rules_edition == 1 {
+            "p"
+        } else {
+            "p (Holm)"
+        };
         line(
             out,
-            "\n| rule | effect | A/A | p | verdict |\n|---|---:|---:|---:|---|",
+            &format!("\n| rule | effect | A/A | {p} | verdict |\n|---|---:|---:|---:|---|"),
         );
         for verdict in &cell.verdicts {
-            render_verdict(out, cell, verdict);
+            render_verdict(out, cell, verdict, marks.verdict(cell, verdict));
         }
     }
 }
 
-fn render_row(out: &mut String, row: &Row, metrics: &[Metric]) {
+fn render_row(out: &mut String, row: &Row, metrics: &[Metric], struck: Option<&Struck>) {
     let mut text = format!("| {} | {} |", cell_text(&row.id), row.num_rounds);
+    if let Some(model) = &row.model {
+        let _ = write!(text, " {} |", model_columns(model).join(" | "));
+    }
     for metric in metrics {
         match row.metrics.get(metric) {
             Some(summary) => {
@@ -225,45 +317,82 @@ fn render_row(out: &mut String, row: &Row, metrics: &[Metric]) {
             None => text.push_str(" ok |"),
         },
     }
-    line(out, &text);
+    line(out, &struck_through(text, struck));
 }
 
-fn render_verdict(out: &mut String, cell: &CellRecord, verdict: &VerdictRow) {
+/// A line of a table as it is, or with every cell of it struck through and the reason at its end.
+fn struck_through(text: String, struck: Option<&Struck>) -> String {
+    let Some(struck) = struck else { return text };
+    let cells: Vec<String> = (text.trim_matches('|').split('|'))
+        .map(|cell| format!("~~{}~~", cell.trim()))
+        .collect();
+    let by = (struck.by.as_deref()).map_or_else(String::new, |file| {
+        let file = cell_text(file);
+        format!(" by [{file}]({RESULTS}/{file})")
+    });
+    format!(
+        "| {} superseded{by}, {}: {} |",
+        cells.join(" | "),
+        struck.reason.name(),
+        cell_text(&struck.note)
+    )
+}
+
+fn render_verdict(
+    out: &mut String,
+    cell: &CellRecord,
+    verdict: &VerdictRow,
+    struck: Option<&Struck>,
+) {
+    let text = verdict_line(cell, verdict);
+    line(out, &struck_through(text, struck));
+}
+
+/// The effect of a verdict with its interval, as tables show it.
+pub(super) fn estimate_text(
+    cell: &CellRecord,
+    verdict: &VerdictRow,
+    estimate: Option<Estimate>,
+) -> String {
     let number = |value| match target_of(cell, verdict) {
         Some(target) if target.versus.is_none() => target.metric.number(value),
         _ => value.text(3),
     };
-    let estimate = |estimate: Option<Estimate>| {
-        estimate.map_or_else(
-            || String::from("–"),
-            |e| format!("{} [{}–{}]", number(e.value), number(e.low), number(e.high)),
-        )
-    };
-    let p = verdict
-        .p_sign
-        .map_or_else(|| String::from("–"), |p| p.text(4));
-    let reason = (verdict.reason.as_deref())
-        .map_or_else(String::new, |reason| format!(": {}", cell_text(reason)));
-    line(
-        out,
-        &format!(
-            "| {}: {} | {} | {} | {p} | {}{reason} |",
-            cell_text(&verdict.id),
-            cell_text(&verdict.rule),
-            estimate(verdict.estimate),
-            estimate(verdict.noise),
-            verdict.verdict.name(),
-        ),
-    );
+    estimate.map_or_else(
+        || String::from("–"),
+        |e| format!("{} [{}–{}]", number(e.value), number(e.low), number(e.high)),
+    )
 }
 
-fn target_of<'a>(cell: &'a CellRecord, verdict: &VerdictRow) -> Option<&'a super::record::Target> {
+fn verdict_line(cell: &CellRecord, verdict: &VerdictRow) -> String {
+    let estimate = |estimate| estimate_text(cell, verdict, estimate);
+    let p = match cell.rules_edition {
+        1 => verdict.p_sign,
+        _ => verdict.p_holm,
+    };
+    let p = p.map_or_else(|| String::from("–"), |p| p.text(4));
+    let reason = (verdict.reason.as_deref())
+        .map_or_else(String::new, |reason| format!(": {}", cell_text(reason)));
+    format!(
+        "| {}: {} | {} | {} | {p} | {}{reason} |",
+        cell_text(&verdict.id),
+        cell_text(&verdict.rule),
+        estimate(verdict.estimate),
+        estimate(verdict.noise),
+        verdict.verdict.name(),
+    )
+}
+
+pub(super) fn target_of<'a>(
+    cell: &'a CellRecord,
+    verdict: &VerdictRow,
+) -> Option<&'a super::record::Target> {
     let id = verdict.id.rsplit('/').next()?;
     cell.targets.iter().find(|target| target.id == id)
 }
 
 /// Text from outside may not open a table cell, a line or a heading of its own.
-fn cell_text(text: &str) -> String {
+pub(super) fn cell_text(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '|' => '¦',

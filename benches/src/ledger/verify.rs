@@ -1,23 +1,22 @@
-//! The check that a reader, and CI, runs: content, history, claims.
+//! The check that a reader, and CI, runs: content, history, claims, charts.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use super::chain::LedgerFiles;
 use super::history::{self, History};
-use super::{VerifyFailure, claims};
-
-/// The document whose performance claims are checked.
-const README: &str = "README.md";
+use super::{VerifyFailure, charts, claims};
 
 /// What was checked and found in order.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VerifyReport {
-    /// Records in the chain.
+    /// Entries in the chain: records of runs, and strikes.
     pub num_records: usize,
-    /// Claims in `README.md` that quote their record.
+    /// Rows, verdicts and cells that are struck through.
+    pub num_struck: usize,
+    /// Claims in `README.md` and `docs/` that quote their record.
     pub num_claims: usize,
+    /// Charts that show their record.
+    pub num_charts: usize,
     /// What git says about the past.
     pub history: History,
 }
@@ -44,20 +43,11 @@ pub fn check(root: &Path) -> Result<(), VerifyFailure> {
 pub fn verify(root: &Path) -> Result<VerifyReport, VerifyFailure> {
     let files = LedgerFiles::read(root)?;
     let chain = files.check()?;
-    let readme_path = root.join(README);
-    let num_claims = match fs::read_to_string(&readme_path) {
-        Ok(text) => claims::check(README, &text, &chain)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(source) => {
-            return Err(VerifyFailure::Unreadable {
-                path: readme_path,
-                source,
-            });
-        }
-    };
     Ok(VerifyReport {
-        num_records: chain.links.len(),
-        num_claims,
-        history: history::check(root, &files)?,
+        num_records: chain.len(),
+        num_struck: chain.num_struck(),
+        num_claims: claims::check_all(root, &chain)?,
+        num_charts: charts::check(root, &chain)?,
+        history: history::check(root, &files, &chain)?,
     })
 }

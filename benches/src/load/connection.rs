@@ -22,9 +22,10 @@ use rustls::ClientConfig;
 use super::body::BodyCheck;
 use super::events::{Arrival, EventStream};
 use super::outcome::Outcome;
-use super::plan::{Expectation, ExpectedBody, RequestTemplate};
+use super::plan::Expectation;
 use super::response::{Fed, ParseError, ResponseParser};
 use super::target::Target;
+use super::template::{RequestTemplate, Values};
 use super::transport::{Buffers, Received, Transport, TransportError};
 use super::websocket::EchoStream;
 
@@ -98,8 +99,12 @@ pub(super) struct Io<'a> {
 pub(super) struct Attempt {
     /// Whether it began after the warm-up.
     pub(super) measured: bool,
+    /// When sending should have begun, in an open loop.
+    pub(super) intended: Option<Instant>,
     /// When sending began, at first if it was sent twice.
     pub(super) sent: Option<Instant>,
+    /// When the answer began to come, where somebody wants to know.
+    pub(super) first_byte: Option<Instant>,
     /// Whether it was sent a second time.
     pub(super) resent: bool,
     /// Index of the request.
@@ -129,6 +134,8 @@ pub(super) struct Connection {
     /// Responses received on this transport.
     responses: u64,
     parser: ResponseParser,
+    /// A request whose slots are filled, and which of the plan's it is.
+    filled: Option<(usize, Vec<u8>)>,
     written: usize,
     body: BodyCheck,
     bytes_received: u64,
@@ -149,6 +156,7 @@ impl Connection {
             transport: None,
             responses: 0,
             parser: ResponseParser::new(),
+            filled: None,
             written: 0,
             body: BodyCheck::new(),
             bytes_received: 0,
@@ -207,6 +215,20 @@ impl Connection {
         self.responses > 0
     }
 
+    /// Fills the slots of the request that is sent next.
+    pub(super) fn prepare(&mut self, index: usize, request: &RequestTemplate, values: &mut Values) {
+        if !request.has_slots() {
+            self.filled = None;
+            return;
+        }
+        let mut bytes = match self.filled.take() {
+            Some((filled, bytes)) if filled == index => bytes,
+            _ => request.bytes.clone(),
+        };
+        request.fill(&mut bytes, values);
+        self.filled = Some((index, bytes));
+    }
+
     /// Sends a request, or the next message; `digest` asks for a hash of the
     /// response body.
     pub(super) fn send(
@@ -216,8 +238,7 @@ impl Connection {
         io: &mut Io<'_>,
     ) -> Step {
         self.parser.start(request.is_head());
-        self.body
-            .start(digest || matches!(io.expect.body, Some(ExpectedBody::Sha256(_))));
+        self.body.start(io.expect.body.as_ref(), digest);
         if let Mode::Echo(stream) = &mut self.mode {
             stream.begin_message(self.written);
             self.body.update(None, stream.payload());
@@ -230,6 +251,33 @@ impl Connection {
         match self.unreceived.take() {
             Some(ended) if step == Step::Pending => self.receive(ended, request, io),
             _ => step,
+        }
+    }
+
+    /// Whether a connection on which nothing was asked is still there and says nothing.
+    ///
+    /// Over TLS there may be records that are no data: tickets for later handshakes.
+    pub(super) fn is_quiet(&mut self, ready: Readiness, io: &mut Io<'_>) -> bool {
+        let Some(transport) = &mut self.transport else {
+            return false;
+        };
+        if !ready.readable && !ready.ended {
+            return true;
+        }
+        loop {
+            match transport.receive(io.buffers) {
+                Ok(Received::WouldBlock) => return !ready.ended,
+                Ok(Received::Bytes {
+                    bytes: [],
+                    drained,
+                    ended: false,
+                }) => {
+                    if drained && !ready.ended {
+                        return true;
+                    }
+                }
+                Ok(Received::Bytes { .. } | Received::End { .. }) | Err(_) => return false,
+            }
         }
     }
 
@@ -294,6 +342,16 @@ impl Connection {
         match self.phase {
             Phase::Upgrading => self.written < request.bytes.len(),
             _ => matches!(self.phase, Phase::Writing),
+        }
+    }
+
+    /// Remembers that what has come for the request was there at `at`, unless something was before.
+    pub(super) const fn mark_first_byte(&mut self, at: Instant) {
+        if let Some(attempt) = &mut self.attempt
+            && attempt.first_byte.is_none()
+            && self.bytes_received > 0
+        {
+            attempt.first_byte = Some(at);
         }
     }
 
@@ -374,7 +432,10 @@ impl Connection {
         };
         let bytes = match &self.mode {
             Mode::Echo(stream) if self.phase != Phase::Upgrading => stream.outgoing(),
-            _ => &request.bytes[..],
+            _ => match &self.filled {
+                Some((_, bytes)) => bytes,
+                None => &request.bytes[..],
+            },
         };
         let result = transport
             .send(&bytes[self.written..])
@@ -420,7 +481,17 @@ impl Connection {
             return Step::Pending;
         };
         loop {
-            let (bytes, drained, tls_ended) = match transport.receive(io.buffers) {
+            let unread = match self.mode {
+                Mode::Requests if !self.body.is_looked_at(io.expect.body.as_ref()) => {
+                    self.parser.remaining()
+                }
+                _ => None,
+            };
+            let received = match unread {
+                Some(limit) if transport.can_discard() => transport.discard(limit, io.buffers),
+                _ => transport.receive(io.buffers),
+            };
+            let (bytes, drained, tls_ended) = match received {
                 Ok(Received::WouldBlock) => return Step::Pending,
                 Ok(Received::Bytes {
                     bytes,

@@ -5,8 +5,8 @@
 
 use justapi_core::{EventDecoder, ReceivedEvent};
 
-use super::plan::RequestTemplate;
 use super::target::Target;
+use super::template::RequestTemplate;
 use crate::Error;
 use crate::stats::SplitMix64;
 

@@ -9,24 +9,21 @@
 //! once more when it ends; and that the run ends at the first stream that ends, is late or says
 //! anything but what was posted.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use mio::{Events, Poll, Token};
-use rustls::ClientConfig;
+use mio::Token;
+use mio::event::Event;
 use sha2::{Digest as _, Sha256};
 
 use super::connection::{Connection, Io, Mode, Readiness, Step};
 use super::events::{Arrival, EventFeed, EventStream, Post};
 use super::outcome::Outcome;
-use super::plan::{LoadPlan, Stop};
-use super::report::{ResponseDigest, ThreadReport};
-use super::share::{Share, Thread};
-use super::tally::{Tally, Usage, earlier};
-use super::transport::Buffers;
-use super::worker::{EVENT_CAPACITY, MAX_WAIT};
+use super::plan::LoadPlan;
+use super::report::ResponseDigest;
+use super::run_loop::Driver;
+use super::tally::{Ended, Tally};
+use super::template::RequestTemplate;
+use super::thread::{Share, Thread};
 use crate::Error;
 
 /// Streams being opened at once: far below what servers let wait for `accept`.
@@ -47,10 +44,7 @@ struct Subscriber {
 /// State of the thread.
 #[derive(Debug)]
 pub(super) struct FanOut<'a> {
-    plan: &'a LoadPlan,
-    tls_config: Option<Arc<ClientConfig>>,
-    poll: Poll,
-    buffers: Buffers,
+    thread: Thread<'a>,
     subscribers: Vec<Subscriber>,
     publisher: Connection,
     post: Post,
@@ -65,16 +59,13 @@ pub(super) struct FanOut<'a> {
     /// When the phase has lasted too long.
     deadline: Instant,
     budget: Option<u64>,
-    measure_from: Instant,
-    stop_at: Option<Instant>,
     is_over: bool,
-    tally: Tally,
 }
 
 impl<'a> FanOut<'a> {
     /// Prepares a thread; must be called on it.
     pub(super) fn new(plan: &'a LoadPlan, feed: &EventFeed, share: Share) -> Result<Self, Error> {
-        let Thread { poll, tls_config } = Thread::prepare(plan, share)?;
+        let thread = Thread::prepare(plan, share)?;
         let now = Instant::now();
         let subscriber = |_| Subscriber {
             connection: Connection::new(Mode::Events(Box::new(EventStream::new()))),
@@ -82,10 +73,7 @@ impl<'a> FanOut<'a> {
             awaits: None,
         };
         Ok(Self {
-            plan,
-            tls_config,
-            poll,
-            buffers: Buffers::new(),
+            thread,
             subscribers: (0..share.connections).map(subscriber).collect(),
             publisher: Connection::new(Mode::Requests),
             post: Post::new(feed),
@@ -96,99 +84,28 @@ impl<'a> FanOut<'a> {
             posted_at: now,
             deadline: now,
             budget: share.attempts,
-            measure_from: now,
-            stop_at: None,
             is_over: false,
-            tally: Tally::new(plan.request_timeout, plan.connect_timeout),
         })
     }
 
-    /// Runs from `start` to the end of the plan, or until `stop_flag` is set.
-    pub(super) fn run(
-        mut self,
-        start: Instant,
-        stop_flag: &AtomicBool,
-    ) -> Result<(Tally, ThreadReport), Error> {
-        self.measure_from = start + self.plan.warm_up;
-        if let Stop::Duration(duration) = self.plan.stop {
-            self.stop_at = Some(self.measure_from + duration);
-        }
-        self.deadline = start + self.plan.connect_timeout;
-        let mut usage = Usage::begin();
-        let mut measuring = self.plan.warm_up.is_zero();
-        let mut events = Events::with_capacity(EVENT_CAPACITY);
-        self.open(self.subscribers.len());
-        self.open_more();
-        while !self.is_over {
-            let asleep = Instant::now();
-            match self.poll.poll(&mut events, Some(self.wait(asleep))) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => {
-                    return Err(Error::LoadThread {
-                        operation: "poll in",
-                        source,
-                    });
-                }
-            }
-            let awake = Instant::now();
-            usage.idle += awake - asleep;
-            if !measuring && awake >= self.measure_from {
-                measuring = true;
-                usage = Usage::begin();
-            }
-            if stop_flag.load(Ordering::Relaxed) {
-                self.tally.interrupted = true;
-                self.stop_at = Some(self.stop_at.map_or(awake, |stop| stop.min(awake)));
-            }
-            if self.stop_at.is_some_and(|stop| awake >= stop) {
-                self.abort(awake);
-                break;
-            }
-            for event in &events {
-                let index = event.token().0;
-                let step = self.with_connection(index, |connection, request, io| {
-                    connection.advance(Readiness::from(event), request, io)
-                });
-                self.handle(index, step);
-                if self.is_over {
-                    break;
-                }
-            }
-            if !self.is_over && awake >= self.deadline {
-                self.expire(awake);
-            }
-        }
-        if let Some(stop) = self.stop_at {
-            self.tally.end = Some(stop);
-        }
-        // A stream has no end of its own. Closed in the common way it would go on until a write
-        // fails, and the server would be busy with it while the next run is measured.
-        for subscriber in &mut self.subscribers {
-            subscriber.connection.reset();
-        }
-        Ok((self.tally, usage.end()))
+    pub(super) const fn tally(&mut self) -> &mut Tally {
+        &mut self.thread.tally
     }
 
-    fn wait(&self, now: Instant) -> Duration {
-        earlier(Some(self.deadline), self.stop_at).map_or(MAX_WAIT, |instant| {
-            instant.saturating_duration_since(now).min(MAX_WAIT)
-        })
+    pub(super) fn into_tally(self) -> Tally {
+        self.thread.tally
     }
 
     /// The index behind the last subscriber is the publisher's.
     fn with_connection<T>(
         &mut self,
         index: usize,
-        action: impl FnOnce(&mut Connection, &super::RequestTemplate, &mut Io<'_>) -> T,
+        action: impl FnOnce(&mut Connection, &RequestTemplate, &mut Io<'_>) -> T,
     ) -> T {
-        let mut io = Io {
-            registry: self.poll.registry(),
-            buffers: &mut self.buffers,
-            expect: &self.plan.expect,
-        };
+        let request = &self.thread.plan.requests[0];
+        let mut io = self.thread.io();
         match self.subscribers.get_mut(index) {
-            Some(subscriber) => action(&mut subscriber.connection, &self.plan.requests[0], &mut io),
+            Some(subscriber) => action(&mut subscriber.connection, request, &mut io),
             None => action(&mut self.publisher, self.post.request(), &mut io),
         }
     }
@@ -205,8 +122,8 @@ impl<'a> FanOut<'a> {
     }
 
     fn open(&mut self, index: usize) {
-        let tls_config = self.tls_config.clone();
-        let target = &self.plan.target;
+        let tls_config = self.thread.tls_config.clone();
+        let target = &self.thread.plan.target;
         let step = self.with_connection(index, |connection, request, io| {
             connection.connect_began = Some(Instant::now());
             connection.open(target, request, tls_config.as_ref(), Token(index), io)
@@ -251,8 +168,7 @@ impl<'a> FanOut<'a> {
             None => &mut self.publisher,
         };
         if let Some(began) = connection.connect_began.take() {
-            self.tally.connections_opened += 1;
-            self.tally.connect.record(began.elapsed());
+            self.thread.tally.connected(began);
         }
         if is_publisher {
             self.is_posted = true;
@@ -267,7 +183,7 @@ impl<'a> FanOut<'a> {
 
     /// Looks at what a stream has brought.
     fn listen(&mut self, index: usize) {
-        let expected = self.plan.expect.status.unwrap_or(OK);
+        let expected = self.thread.plan.expect.status.unwrap_or(OK);
         let subscriber = &mut self.subscribers[index];
         let status = subscriber.connection.status();
         if status == 0 || self.is_over {
@@ -315,28 +231,28 @@ impl<'a> FanOut<'a> {
             return;
         }
         let now = Instant::now();
-        if self.stop_at.is_some_and(|stop| now >= stop) || self.budget == Some(0) {
+        if self.thread.window.is_over(now) || self.budget == Some(0) {
             self.is_over = true;
             return;
         }
-        let is_measured = now >= self.measure_from;
+        let is_measured = now >= self.thread.window.measure_from;
         for subscriber in &mut self.subscribers {
             let in_budget = self.budget.is_none_or(|budget| budget > 0);
             let measured = is_measured && in_budget;
             subscriber.awaits = Some(measured);
             if measured {
-                self.tally.attempts += 1;
+                self.thread.tally.attempts += 1;
                 self.budget = self.budget.map(|budget| budget - 1);
             }
         }
         if is_measured {
-            self.tally.first_attempt.get_or_insert(now);
-            self.tally.first_send.get_or_insert(now);
+            self.thread.tally.first_attempt.get_or_insert(now);
+            self.thread.tally.first_send.get_or_insert(now);
         }
         self.num_awaiting = self.subscribers.len();
         self.is_posted = false;
         self.posted_at = now;
-        self.deadline = now + self.plan.request_timeout;
+        self.deadline = now + self.thread.plan.request_timeout;
         self.post.advance();
         let publisher = self.subscribers.len();
         let step = self.with_connection(publisher, |connection, request, io| {
@@ -349,36 +265,29 @@ impl<'a> FanOut<'a> {
     fn settle(&mut self, index: usize, outcome: Outcome) {
         let now = Instant::now();
         let connection = &mut self.subscribers[index].connection;
-        let latency = now - self.posted_at;
         let outcome = match outcome {
-            Outcome::Ok if self.stop_at.is_some_and(|stop| now >= stop) => {
-                Outcome::AbortedAtDeadline
-            }
+            Outcome::Ok if self.thread.window.is_over(now) => Outcome::AbortedAtDeadline,
             Outcome::Ok if now > self.deadline => Outcome::RequestTimeout,
             outcome => outcome,
         };
-        let tally = &mut self.tally;
-        tally.outcomes.count(outcome);
-        tally.bytes_read += connection.take_bytes_received();
-        tally.end = tally.end.max(Some(now));
-        if outcome == Outcome::AbortedAtDeadline {
-            tally.oldest_aborted = tally.oldest_aborted.max(Some(latency));
-        }
-        if outcome.is_response() {
-            let times = match outcome {
-                Outcome::Ok => &mut tally.latency_ok,
-                _ => &mut tally.latency_error,
-            };
-            times.record(latency);
-            tally.status_counts[usize::from(connection.status())] += 1;
-            if tally.first_response.is_none() && outcome == Outcome::Ok {
-                tally.first_response = Some(ResponseDigest {
-                    status: connection.status(),
-                    body_len: self.post.data().len() as u64,
-                    body_sha256: Sha256::digest(self.post.data()).into(),
-                });
-            }
-        }
+        let data = self.post.data();
+        let is_first = self.thread.tally.first_response.is_none() && outcome == Outcome::Ok;
+        let response = is_first.then(|| ResponseDigest {
+            status: connection.status(),
+            body_len: data.len() as u64,
+            body_sha256: Sha256::digest(data).into(),
+        });
+        self.thread.tally.settle(&Ended {
+            outcome,
+            at: now,
+            sent: Some(self.posted_at),
+            intended: None,
+            first_byte: None,
+            bytes_received: connection.take_bytes_received(),
+            status: connection.status(),
+            sampled: false,
+            response,
+        });
     }
 
     /// Ends the run with one attempt of this class; the others in flight are aborted.
@@ -396,12 +305,12 @@ impl<'a> FanOut<'a> {
             // Nothing was in flight: the error is an attempt of its own.
             None => {
                 self.posted_at = now;
-                self.tally.attempts += 1;
-                self.tally.first_attempt.get_or_insert(now);
+                self.thread.tally.attempts += 1;
+                self.thread.tally.first_attempt.get_or_insert(now);
                 self.settle(0, outcome);
             }
         }
-        self.abort(now);
+        self.end_pending(Outcome::AbortedAtDeadline, now);
     }
 
     /// Ends the run because its phase has lasted too long.
@@ -417,11 +326,6 @@ impl<'a> FanOut<'a> {
         });
     }
 
-    /// Ends everything at the stop.
-    fn abort(&mut self, now: Instant) {
-        self.end_pending(Outcome::AbortedAtDeadline, now);
-    }
-
     fn end_pending(&mut self, outcome: Outcome, now: Instant) {
         self.is_over = true;
         for index in 0..self.subscribers.len() {
@@ -429,6 +333,56 @@ impl<'a> FanOut<'a> {
                 self.settle(index, outcome);
             }
         }
-        self.tally.end = self.tally.end.max(Some(now));
+        self.thread.tally.end = self.thread.tally.end.max(Some(now));
+    }
+}
+
+impl<'a> Driver<'a> for FanOut<'a> {
+    fn thread(&mut self) -> &mut Thread<'a> {
+        &mut self.thread
+    }
+
+    fn begin(&mut self) {
+        self.deadline = Instant::now() + self.thread.plan.connect_timeout;
+        self.open(self.subscribers.len());
+        self.open_more();
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_over
+    }
+
+    fn next_expiry(&self) -> Option<Instant> {
+        Some(self.deadline)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn event(&mut self, event: &Event) {
+        let index = event.token().0;
+        let step = self.with_connection(index, |connection, request, io| {
+            connection.advance(Readiness::from(event), request, io)
+        });
+        self.handle(index, step);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if !self.is_over && now >= self.deadline {
+            self.expire(now);
+        }
+    }
+
+    fn abort(&mut self, now: Instant) {
+        self.end_pending(Outcome::AbortedAtDeadline, now);
+    }
+
+    fn finish(&mut self) {
+        // A stream has no end of its own. Closed in the common way it would go on until a write
+        // fails, and the server would be busy with it while the next run is measured.
+        for subscriber in &mut self.subscribers {
+            subscriber.connection.reset();
+        }
     }
 }

@@ -21,6 +21,8 @@ pub enum Outcome {
     ConnectRefused,
     /// The connection, with its TLS handshake, was not ready in time.
     ConnectTimeout,
+    /// A name has no address: one that a redirect or a proxy brought up.
+    DnsError,
     /// The TLS handshake or a TLS record failed.
     TlsError,
     /// The peer reset the connection.
@@ -45,7 +47,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every class, in the order of reports.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Ok,
         Self::Http4xx,
         Self::Http5xx,
@@ -53,6 +55,7 @@ impl Outcome {
         Self::StatusMismatch,
         Self::ConnectRefused,
         Self::ConnectTimeout,
+        Self::DnsError,
         Self::TlsError,
         Self::Reset,
         Self::EofEarly,
@@ -74,6 +77,7 @@ impl Outcome {
             Self::StatusMismatch => "status_mismatch",
             Self::ConnectRefused => "connect_refused",
             Self::ConnectTimeout => "connect_timeout",
+            Self::DnsError => "dns_error",
             Self::TlsError => "tls_error",
             Self::Reset => "reset",
             Self::EofEarly => "eof_early",
@@ -132,7 +136,11 @@ impl OutcomeCounts {
     }
 
     pub(super) const fn count(&mut self, outcome: Outcome) {
-        self.0[outcome as usize] += 1;
+        self.add(outcome, 1);
+    }
+
+    pub(super) const fn add(&mut self, outcome: Outcome, count: u64) {
+        self.0[outcome as usize] += count;
     }
 
     pub(super) fn merge(&mut self, other: &Self) {

@@ -3,14 +3,28 @@
 //! A plan is data: nothing here opens a socket. A plan that passes
 //! [`LoadPlan::validate`] can run without a division by zero or an endless wait.
 
+use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::arrivals::OpenLoop;
 use super::events::{self, EventFeed};
+use super::outcome::Outcome;
 use super::target::Target;
+use super::template::RequestTemplate;
 use super::websocket::{self, WebSocketEcho};
 use crate::Error;
 
-/// One closed-loop run: what is sent next waits for the answer to what was sent.
+/// Limit for one request unless the plan says otherwise.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Values that may be made up for one slow answer: more would be felt by what is measured.
+const MAX_CORRECTIONS: u32 = 1_000_000;
+
+/// Limit for a connection with its TLS handshake unless the plan says otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One run.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     /// Where the requests go.
@@ -35,11 +49,69 @@ pub struct LoadPlan {
     pub expect: Expectation,
     /// What goes over the connections.
     pub exchange: Exchange,
+    /// When requests are sent.
+    pub pace: Pace,
+    /// What sends them.
+    pub client: Client,
+    /// Distance at which requests would come that did not wait for one another, for what a closed
+    /// loop leaves out (coordinated omission); for each connection.
+    pub expected_interval: Option<Duration>,
+    /// File that gets a line of JSON for each measured attempt.
+    pub raw: Option<PathBuf>,
+    /// Whether percentiles of too few samples are reported as well.
+    pub all_percentiles: bool,
     /// Processors to pin the threads to, in turn.
     pub cpus: Option<Vec<usize>>,
 }
 
 impl LoadPlan {
+    /// A closed loop of one connection on one thread with the limits that suit most servers.
+    pub fn new(target: Target, requests: Vec<RequestTemplate>) -> Self {
+        Self {
+            target,
+            requests,
+            connections: 1,
+            threads: 1,
+            stop: Stop::Requests(1),
+            warm_up: Duration::ZERO,
+            request_timeout: REQUEST_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+            keep_alive: true,
+            expect: Expectation::default(),
+            exchange: Exchange::Requests,
+            pace: Pace::Closed,
+            client: Client::Raw,
+            expected_interval: None,
+            raw: None,
+            all_percentiles: false,
+            cpus: None,
+        }
+    }
+
+    pub(super) const fn is_open_loop(&self) -> bool {
+        matches!(self.pace, Pace::Open(_))
+    }
+
+    /// Seed of everything random in the run.
+    pub(super) const fn seed(&self) -> u64 {
+        match &self.pace {
+            Pace::Closed => 0,
+            Pace::Open(schedule) => schedule.seed,
+        }
+    }
+
+    /// Why the latencies cannot be corrected as asked for.
+    fn correction_problem(&self) -> Option<&'static str> {
+        let interval = self.expected_interval?;
+        if self.is_open_loop() || self.exchange != Exchange::Requests {
+            Some("only a closed loop of requests needs it")
+        } else if self.request_timeout > interval.saturating_mul(MAX_CORRECTIONS) {
+            Some("one answer could stand for more than a million others")
+        } else {
+            None
+        }
+    }
+
     /// Checks that the plan can be run.
     ///
     /// # Errors
@@ -78,6 +150,29 @@ impl LoadPlan {
             Some(_) if !self.keep_alive => return invalid("keep_alive", "a stream needs it"),
             _ => {}
         }
+        if self.client != Client::Raw && self.exchange != Exchange::Requests {
+            return invalid("client", "streams need the raw one");
+        }
+        if let Client::Http2 { streams } = self.client {
+            if streams == 0 {
+                return invalid("streams", "zero");
+            }
+            if !self.keep_alive {
+                return invalid("keep_alive", "HTTP/2 needs it");
+            }
+        }
+        if let Pace::Open(schedule) = &self.pace {
+            if let Some(problem) = schedule.problem() {
+                return invalid("rate", problem);
+            }
+            // Its events are posted when the one before has come everywhere.
+            if matches!(self.exchange, Exchange::Feed(_)) {
+                return invalid("rate", "an event feed has none");
+            }
+        }
+        if let Some(problem) = self.correction_problem() {
+            return invalid("expected_interval", problem);
+        }
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
             return invalid("cpus", "empty");
         }
@@ -108,6 +203,54 @@ pub enum Exchange {
     Feed(EventFeed),
 }
 
+/// What sends the requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Client {
+    /// This crate's own HTTP/1.1.
+    #[default]
+    Raw,
+    /// HTTP/2 by hyper, so many requests at once on each connection.
+    Http2 {
+        /// Streams that are open at once.
+        streams: usize,
+    },
+    /// reqwest: cookies, redirects, decoded bodies, proxies, HTTP/2 where TLS offers it.
+    Reqwest,
+}
+
+impl Client {
+    /// Requests that may be on their way on one connection.
+    pub(super) const fn streams(self) -> usize {
+        match self {
+            Self::Raw | Self::Reqwest => 1,
+            Self::Http2 { streams } => streams,
+        }
+    }
+}
+
+impl std::fmt::Display for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Raw => f.write_str("raw HTTP/1.1"),
+            Self::Http2 { streams } => write!(f, "hyper HTTP/2 x{streams}"),
+            Self::Reqwest => f.write_str("reqwest"),
+        }
+    }
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Pace {
+    /// Closed loop: a connection sends when it has the answer to what it sent.
+    #[default]
+    Closed,
+    /// Open loop: by a schedule, whatever is answered and when.
+    ///
+    /// A request for which no connection is free waits, and its time is also measured from the
+    /// instant at which it should have been sent.
+    Open(OpenLoop),
+}
+
 /// When a run stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -126,174 +269,44 @@ pub struct Expectation {
     pub body: Option<ExpectedBody>,
 }
 
+impl Expectation {
+    /// Class of a whole response as far as its status decides it.
+    pub(super) const fn judge_status(&self, status: u16) -> Outcome {
+        match self.status {
+            Some(expected) if expected != status => Outcome::StatusMismatch,
+            None if status >= 500 => Outcome::Http5xx,
+            None if status >= 400 => Outcome::Http4xx,
+            Some(_) | None => Outcome::Ok,
+        }
+    }
+}
+
 /// The body that counts as correct; not applied to answers of HEAD requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpectedBody {
     /// These bytes: a comparison in memory, nearly free.
     Bytes(Vec<u8>),
+    /// These bytes, compared in a sample of the answers; of the others their length.
+    ///
+    /// For bodies so large that reading them would be what is measured: over plain TCP the kernel
+    /// drops what is not compared.
+    Sampled {
+        /// The body.
+        bytes: Vec<u8>,
+        /// Each connection compares its first answer, and this many later the next.
+        every: NonZeroU32,
+    },
     /// Bytes with this SHA-256: hashes each body, about 1 ns per byte.
     Sha256([u8; 32]),
+    /// JSON with these values in it: keeps and parses each body.
+    Json(Vec<JsonRule>),
 }
 
-/// One request, serialised once and sent as it is.
+/// A value that a JSON body must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestTemplate {
-    /// Method: decides whether the answer has a body and whether to send again.
-    pub method: String,
-    /// The whole request, head and body.
-    pub bytes: Vec<u8>,
-}
-
-impl RequestTemplate {
-    /// Serialises an HTTP/1.1 request for `target`.
-    ///
-    /// `path` is the request target in origin form, with its query. `Host`,
-    /// `Content-Length` and, without `keep_alive`, `Connection: close` are added
-    /// where `headers` does not have them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LoadPlan`] if a part could change the framing of the request.
-    pub fn serialise(
-        target: &Target,
-        method: &str,
-        path: &str,
-        headers: &[(String, String)],
-        body: &[u8],
-        keep_alive: bool,
-    ) -> Result<Self, Error> {
-        let invalid = |field, problem| Err(Error::LoadPlan { field, problem });
-        if method.is_empty() || !method.bytes().all(is_token) {
-            return invalid("method", "not a token");
-        }
-        if !path.starts_with(['/', '*']) || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return invalid("path", "not in origin form");
-        }
-        let mut bytes = format!("{method} {path} HTTP/1.1\r\n").into_bytes();
-        let mut field = |name: &str, value: &str| {
-            bytes.extend_from_slice(name.as_bytes());
-            bytes.extend_from_slice(b": ");
-            bytes.extend_from_slice(value.as_bytes());
-            bytes.extend_from_slice(b"\r\n");
-        };
-        let has = |name: &str| {
-            headers
-                .iter()
-                .any(|(have, _)| have.eq_ignore_ascii_case(name))
-        };
-        if !has("host") {
-            field("host", &target.host);
-        }
-        for (name, value) in headers {
-            if name.is_empty() || !name.bytes().all(is_token) {
-                return invalid("header name", "not a token");
-            }
-            if value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-                return invalid("header value", "contains a line break");
-            }
-            field(name, value);
-        }
-        let wants_length = !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH");
-        if wants_length && !has("content-length") && !has("transfer-encoding") {
-            field("content-length", &body.len().to_string());
-        }
-        if !keep_alive && !has("connection") {
-            field("connection", "close");
-        }
-        bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(body);
-        Ok(Self {
-            method: method.to_owned(),
-            bytes,
-        })
-    }
-
-    pub(super) fn is_head(&self) -> bool {
-        self.method == "HEAD"
-    }
-
-    /// Whether sending twice has the effect of sending once (RFC 9110 §9.2.2).
-    pub(super) fn is_idempotent(&self) -> bool {
-        matches!(
-            self.method.as_str(),
-            "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
-        )
-    }
-}
-
-/// Token characters of RFC 9110 §5.6.2.
-const fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::load::target::Address;
-
-    fn serialise(
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-        keep_alive: bool,
-    ) -> Result<String, Error> {
-        let target = Target {
-            address: Address::Tcp(([127, 0, 0, 1], 80).into()),
-            host: "example:80".to_owned(),
-            tls: None,
-        };
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        RequestTemplate::serialise(&target, method, path, &headers, body.as_bytes(), keep_alive)
-            .map(|template| String::from_utf8(template.bytes).unwrap())
-    }
-
-    #[test]
-    fn missing_fields_are_added() {
-        assert_eq!(
-            serialise("GET", "/a?b", &[], "", true).unwrap(),
-            "GET /a?b HTTP/1.1\r\nhost: example:80\r\n\r\n"
-        );
-        assert_eq!(
-            serialise("POST", "/", &[("X", "1")], "hi", false).unwrap(),
-            "POST / HTTP/1.1\r\nhost: example:80\r\nX: 1\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi"
-        );
-    }
-
-    #[test]
-    fn given_fields_are_kept() {
-        assert_eq!(
-            serialise("GET", "/", &[("Host", "h"), ("Connection", "x")], "", false).unwrap(),
-            "GET / HTTP/1.1\r\nHost: h\r\nConnection: x\r\n\r\n"
-        );
-    }
-
-    #[test]
-    fn parts_that_change_the_framing_are_refused() {
-        assert!(serialise("GE T", "/", &[], "", true).is_err());
-        assert!(serialise("GET", "/a b", &[], "", true).is_err());
-        assert!(serialise("GET", "http://x/", &[], "", true).is_err());
-        assert!(serialise("GET", "/", &[("a:", "b")], "", true).is_err());
-        assert!(serialise("GET", "/", &[("a", "b\r\nc: d")], "", true).is_err());
-    }
+pub struct JsonRule {
+    /// Where, as a JSON pointer (RFC 6901).
+    pub pointer: String,
+    /// What is there.
+    pub value: serde_json::Value,
 }

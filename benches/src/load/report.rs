@@ -1,34 +1,43 @@
-//! The result of a run: numbers for machines, text for people.
+//! The result of a run.
 //!
 //! A number that was not measured is `None`, `null` in JSON and `n/a` in text;
-//! never 0, NaN or a sentinel. Both forms show the same numbers.
+//! never 0, NaN or a sentinel. All forms show the same numbers.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::arrivals::ArrivalProcess;
 use super::outcome::{Outcome, OutcomeCounts};
-use super::plan::LoadPlan;
-use super::tally::{Tally, Times, nanoseconds};
+use super::plan::{Client, ExpectedBody, LoadPlan, Pace};
+use super::raw::RawReport;
+use super::summary::LatencySummary;
+use super::tally::{Tally, nanoseconds};
 use crate::Error;
 
-/// Fewest samples for each percentile.
-///
-/// So many that the interval around the percentile is bounded on both sides; with
-/// fewer, the number would be close to the maximum by construction.
-const MIN_SAMPLES_P50: u64 = 1;
-const MIN_SAMPLES_P90: u64 = 64;
-const MIN_SAMPLES_P95: u64 = 90;
-const MIN_SAMPLES_P99: u64 = 662;
-const MIN_SAMPLES_P99_9: u64 = 4603;
+/// Busy share of a thread above which the client may be what limits the run.
+const BUSY_LIMIT: f64 = 0.9;
+
+/// Share of the client's ceiling above which the client may be what limits the run.
+const CEILING_LIMIT: f64 = 0.8;
+
+/// Answers over offered requests below which a rate was not reached.
+const REACHED: f64 = 0.99;
+
+/// Attempts from which a shortfall is more than what is in flight at the stop.
+const MIN_OFFERED: u64 = 100;
 
 /// Result of one run; the warm-up is in no number unless its field says so.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadReport {
+    /// What sent the requests.
+    pub client: String,
+    /// Where they went.
+    pub address: String,
     /// Whether the caller stopped the run before its end.
     pub interrupted: bool,
+    /// From where the latency is that text and thresholds name: `sent` or `intended`.
+    pub latency_origin: &'static str,
     /// Connections asked for.
     pub connections: usize,
     /// Threads used.
@@ -41,7 +50,8 @@ pub struct LoadReport {
     pub outcomes: OutcomeCounts,
     /// Whole responses by status.
     pub status_counts: BTreeMap<u16, u64>,
-    /// Bytes of responses, after decryption, whole or not.
+    /// Bytes of responses, after decryption, whole or not; only of bodies with other clients
+    /// than the raw one.
     pub bytes_read: u64,
     /// Outcomes `ok` per second of the window.
     pub rate: Option<f64>,
@@ -49,17 +59,35 @@ pub struct LoadReport {
     pub latency: LatencySummary,
     /// Send to end of response, of the other whole responses.
     pub latency_error: LatencySummary,
+    /// Intended instant to end of response, of outcomes `ok`; open loop only.
+    ///
+    /// Its difference to `latency` is what a client that waits for answers does not see.
+    pub latency_intended: Option<LatencySummary>,
+    /// `latency` with values made up for the requests that a closed loop did not send while it
+    /// waited; only where the plan says how often they would have come.
+    ///
+    /// As HdrHistogram's correction: synthetic, but for the values that are in `latency`.
+    pub latency_corrected: Option<LatencySummary>,
+    /// Distance of those requests on each connection, in nanoseconds.
+    pub expected_interval_ns: Option<u64>,
+    /// What an open loop offered and how far it was kept.
+    pub open_loop: Option<OpenLoopReport>,
+    /// What became of the lines of each attempt.
+    pub raw: Option<RawReport>,
     /// Time to connect, with the TLS handshake; includes the warm-up.
     pub connect: LatencySummary,
-    /// Connections opened; includes the warm-up.
-    pub connections_opened: u64,
+    /// Connections opened; includes the warm-up. reqwest does not tell.
+    pub connections_opened: Option<u64>,
     /// Attempts sent again because the server had closed a kept connection.
     pub resent: u64,
+    /// Whole responses whose body was compared to its last byte, where that is a sample and of the
+    /// others only the length is looked at.
+    pub bodies_compared: Option<u64>,
     /// Age of the oldest request in flight at the stop, in nanoseconds.
     ///
     /// Where it is above the maximum latency, the true maximum is unknown.
     pub oldest_aborted_ns: Option<u64>,
-    /// Little's law: response rate × mean latency over connections, minus one.
+    /// Little's law: response rate × mean latency over connections, minus one; closed loop only.
     ///
     /// Far below zero, connections were idle: connecting, backing off, or waiting
     /// for a busy client.
@@ -68,6 +96,12 @@ pub struct LoadReport {
     pub client_cpu_ns: u64,
     /// Each thread's use of its time.
     pub per_thread: Vec<ThreadReport>,
+    /// Largest resident memory of the client's process, in bytes.
+    pub client_peak_rss_bytes: Option<u64>,
+    /// Outcomes `ok` per second of the same load on a server that does nothing.
+    pub client_ceiling_rate: Option<f64>,
+    /// Whether a thread was busy, or the rate close to the ceiling: the client may be the limit.
+    pub client_bound: bool,
     /// The first whole measured response of the first thread that had one.
     pub first_response: Option<ResponseDigest>,
     /// Limit that the latencies have to keep.
@@ -75,30 +109,27 @@ pub struct LoadReport {
     request_timeout_ns: u64,
 }
 
-/// A distribution of times, in nanoseconds.
-///
-/// Percentiles have a resolution of 0.1 %; the other numbers are exact. A
-/// percentile with too few samples is `None`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LatencySummary {
-    /// Number of samples.
-    pub count: u64,
-    /// Smallest.
-    pub min_ns: Option<u64>,
-    /// Arithmetic mean.
-    pub mean_ns: Option<f64>,
-    /// Median.
-    pub p50_ns: Option<u64>,
-    /// From 64 samples.
-    pub p90_ns: Option<u64>,
-    /// From 90 samples.
-    pub p95_ns: Option<u64>,
-    /// From 662 samples.
-    pub p99_ns: Option<u64>,
-    /// From 4603 samples.
-    pub p99_9_ns: Option<u64>,
-    /// Largest.
-    pub max_ns: Option<u64>,
+/// What an open loop offered and how far it was kept.
+#[derive(Debug, Clone, Serialize)]
+pub struct OpenLoopReport {
+    /// How arrivals lay around the rate.
+    pub process: ArrivalProcess,
+    /// Seed of what was random.
+    pub seed: u64,
+    /// Requests that were due per second of the window.
+    pub offered_rate: Option<f64>,
+    /// Whole responses per second of the window.
+    pub achieved_rate: Option<f64>,
+    /// Whole responses over requests that were due.
+    pub achieved_ratio: Option<f64>,
+    /// Whether less than 99 % of what was due was answered: latencies describe an overload.
+    pub saturated: bool,
+    /// Intended instant to send.
+    pub lateness: LatencySummary,
+    /// Requests sent more than 1 ms later than intended.
+    pub late_sends: u64,
+    /// Most requests that were due and not sent at one time.
+    pub max_waiting: u64,
 }
 
 /// How one thread of the client used its time in the measured part.
@@ -128,17 +159,29 @@ impl LoadReport {
         let seconds = window.map(|window| window.as_secs_f64());
         let time_in_flight = tally.latency_ok.sum_ns() + tally.latency_error.sum_ns();
         // rate × mean = (count ÷ window) × (sum ÷ count): the count cancels out.
-        let littles_law_deviation = window.filter(|_| time_in_flight > 0).map(|window| {
-            let concurrency = time_in_flight as f64 / window.as_nanos() as f64;
-            concurrency / plan.connections as f64 - 1.0
-        });
+        let is_closed = !plan.is_open_loop();
+        let littles_law_deviation =
+            window
+                .filter(|_| is_closed && time_in_flight > 0)
+                .map(|window| {
+                    let concurrency = time_in_flight as f64 / window.as_nanos() as f64;
+                    let slots = plan.connections * plan.client.streams();
+                    concurrency / slots as f64 - 1.0
+                });
         let status_counts = (0_u16..)
             .zip(&tally.status_counts)
             .filter(|(_, count)| **count > 0)
             .map(|(status, count)| (status, *count))
             .collect();
+        let summary = |times| LatencySummary::new(times, plan.all_percentiles);
+        let busiest = (per_thread.iter())
+            .filter_map(|thread| thread.busy_ratio)
+            .reduce(f64::max);
         Self {
+            client: plan.client.to_string(),
+            address: plan.target.address.to_string(),
             interrupted: tally.interrupted,
+            latency_origin: if is_closed { "sent" } else { "intended" },
             connections: plan.connections,
             threads: per_thread.len(),
             window_ns: window.map(nanoseconds),
@@ -147,17 +190,60 @@ impl LoadReport {
             status_counts,
             bytes_read: tally.bytes_read,
             rate: seconds.map(|seconds| tally.outcomes.get(Outcome::Ok) as f64 / seconds),
-            latency: LatencySummary::new(&tally.latency_ok),
-            latency_error: LatencySummary::new(&tally.latency_error),
-            connect: LatencySummary::new(&tally.connect),
-            connections_opened: tally.connections_opened,
+            latency: summary(&tally.latency_ok),
+            latency_error: summary(&tally.latency_error),
+            latency_intended: tally.open.as_ref().map(|open| summary(&open.latency_ok)),
+            latency_corrected: (tally.corrected.as_ref()).map(|(times, _)| summary(times)),
+            expected_interval_ns: plan.expected_interval.map(nanoseconds),
+            open_loop: OpenLoopReport::new(plan, tally, seconds),
+            raw: None,
+            connect: summary(&tally.connect),
+            connections_opened: (plan.client != Client::Reqwest)
+                .then_some(tally.connections_opened),
             resent: tally.resent,
+            bodies_compared: matches!(plan.expect.body, Some(ExpectedBody::Sampled { .. }))
+                .then_some(tally.bodies_compared),
             oldest_aborted_ns: tally.oldest_aborted.map(nanoseconds),
             littles_law_deviation,
             client_cpu_ns: per_thread.iter().map(|thread| thread.cpu_ns).sum(),
             per_thread,
+            client_peak_rss_bytes: peak_rss_bytes(),
+            client_ceiling_rate: None,
+            client_bound: busiest.is_some_and(|busy| busy > BUSY_LIMIT),
             first_response: tally.first_response,
             request_timeout_ns: nanoseconds(plan.request_timeout),
+        }
+    }
+
+    /// The latency of outcomes `ok` as its user sees it.
+    pub const fn shown_latency(&self) -> &LatencySummary {
+        match &self.latency_intended {
+            Some(intended) => intended,
+            None => &self.latency,
+        }
+    }
+
+    /// Attempts that failed: neither `ok` nor cut off by the stop.
+    ///
+    /// In a closed loop a connection that was just being made at the stop is cut off, too; in an
+    /// open loop the request was due, and the server did not take it.
+    pub fn errors(&self) -> u64 {
+        let cut_off = |outcome| match outcome {
+            Outcome::AbortedAtDeadline => true,
+            Outcome::NotSent => self.open_loop.is_none(),
+            _ => false,
+        };
+        (self.outcomes.iter())
+            .filter(|(outcome, _)| *outcome != Outcome::Ok && !cut_off(*outcome))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// Takes the ceiling of the client from a run against a server that does nothing.
+    pub fn set_ceiling(&mut self, ceiling: &Self) {
+        self.client_ceiling_rate = ceiling.rate;
+        if let (Some(rate), Some(ceiling)) = (self.rate, ceiling.rate) {
+            self.client_bound |= rate > CEILING_LIMIT * ceiling;
         }
     }
 
@@ -168,28 +254,6 @@ impl LoadReport {
     /// [`Error::LoadInvariant`]: a bug in this client, so nothing in the report may
     /// be used.
     pub fn check_invariants(&self) -> Result<(), Error> {
-        let equal = |invariant, left: u64, right: u64| {
-            if left == right {
-                Ok(())
-            } else {
-                Err(Error::LoadInvariant {
-                    invariant,
-                    left,
-                    right,
-                })
-            }
-        };
-        let at_most = |invariant, left: u64, right: u64| {
-            if left <= right {
-                Ok(())
-            } else {
-                Err(Error::LoadInvariant {
-                    invariant,
-                    left,
-                    right,
-                })
-            }
-        };
         let outcomes = &self.outcomes;
         equal(
             "attempts = sum of outcomes",
@@ -217,7 +281,23 @@ impl LoadReport {
             )?;
             at_most("maximum ≤ window", longest, window)?;
         }
-        for summary in [&self.latency, &self.latency_error, &self.connect] {
+        self.check_open_loop()?;
+        if let Some(corrected) = &self.latency_corrected {
+            at_most(
+                "ok ≤ corrected samples",
+                self.latency.count,
+                corrected.count,
+            )?;
+        }
+        if let Some(raw) = &self.raw {
+            let lines = raw.written + raw.dropped;
+            equal("attempts = lines and drops", self.attempts, lines)?;
+        }
+        let summaries = [&self.latency, &self.latency_error, &self.connect];
+        for summary in (summaries.into_iter())
+            .chain(&self.latency_intended)
+            .chain(&self.latency_corrected)
+        {
             let ascending: Vec<u64> = summary.ordered().into_iter().flatten().collect();
             for pair in ascending.windows(2) {
                 at_most("percentiles ascend", pair[0], pair[1])?;
@@ -226,131 +306,84 @@ impl LoadReport {
         Ok(())
     }
 
-    /// Renders the report as text for people, without colours.
-    pub fn render_text(&self) -> String {
-        self.to_string()
-    }
-
-    fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<10}", "")?;
-        for name in ["mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max"] {
-            write!(f, " {name:>9}")?;
-        }
-        writeln!(f)?;
-        for (name, summary) in [
-            ("latency", &self.latency),
-            ("errors", &self.latency_error),
-            ("connect", &self.connect),
-        ] {
-            if summary.count == 0 && name != "latency" {
-                continue;
-            }
-            let mean = summary.mean_ns.map(|mean| mean as u64);
-            write!(f, "{name:<10} {:>9}", time(mean))?;
-            for value in summary.ordered() {
-                write!(f, " {:>9}", time(value))?;
-            }
-            writeln!(f, "  n={}", summary.count)?;
+    fn check_open_loop(&self) -> Result<(), Error> {
+        let (Some(intended), Some(open)) = (&self.latency_intended, &self.open_loop) else {
+            return Ok(());
+        };
+        let outcomes = &self.outcomes;
+        equal(
+            "intended samples = ok",
+            intended.count,
+            outcomes.get(Outcome::Ok),
+        )?;
+        at_most(
+            "sent ≤ attempts that were not left",
+            open.lateness.count,
+            self.attempts - outcomes.get(Outcome::NotSent),
+        )?;
+        at_most(
+            "responses ≤ sent",
+            outcomes.responses(),
+            open.lateness.count,
+        )?;
+        let pairs = (self.latency.ordered().into_iter()).zip(intended.ordered());
+        for (sent, intended) in pairs.filter_map(|(one, two)| Some((one?, two?))) {
+            // No request is sent before it is due; percentiles are rounded up to 0.1 %.
+            at_most(
+                "latency ≤ latency from intended",
+                sent,
+                intended + intended / 500,
+            )?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for LoadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} attempts in {} on {} connections, {} threads{}",
-            self.attempts,
-            time(self.window_ns),
-            self.connections,
-            self.threads,
-            if self.interrupted {
-                ", interrupted"
-            } else {
-                ""
-            },
-        )?;
-        let rate = optional(self.rate, |rate| format!("{rate:.1}"));
-        writeln!(f, "rate       {rate} ok/s")?;
-        self.write_latencies(f)?;
-        write!(f, "outcomes  ")?;
-        for (outcome, count) in self.outcomes.iter().filter(|(_, count)| *count > 0) {
-            write!(f, " {outcome}={count}")?;
-        }
-        write!(f, "\nstatus    ")?;
-        for (status, count) in &self.status_counts {
-            write!(f, " {status}={count}")?;
-        }
-        writeln!(
-            f,
-            "\nread       {} bytes; {} connections opened, {} requests sent again",
-            self.bytes_read, self.connections_opened, self.resent
-        )?;
-        let busy = self
-            .per_thread
-            .iter()
-            .filter_map(|thread| thread.busy_ratio);
-        writeln!(
-            f,
-            "client     busiest thread {}, CPU {}, Little's law {}",
-            optional(busy.reduce(f64::max), |ratio| format!(
-                "{:.0} %",
-                ratio * 100.0
-            )),
-            time(Some(self.client_cpu_ns)),
-            optional(self.littles_law_deviation, |share| format!(
-                "{:+.1} %",
-                share * 100.0
-            )),
-        )?;
-        match self.oldest_aborted_ns {
-            Some(age) if Some(age) > self.latency.max_ns => writeln!(
-                f,
-                "note       the oldest request in flight at the stop was {} old: \
-                 the true maximum is unknown",
-                time(Some(age))
-            ),
-            _ => Ok(()),
-        }
+fn equal(invariant: &'static str, left: u64, right: u64) -> Result<(), Error> {
+    if left == right {
+        return Ok(());
     }
+    Err(Error::LoadInvariant {
+        invariant,
+        left,
+        right,
+    })
 }
 
-impl LatencySummary {
-    fn new(times: &Times) -> Self {
-        let count = times.count();
-        let extremes = times.extremes();
-        let quantile = |floor, quantile| {
-            if count >= floor {
-                times.quantile(quantile)
-            } else {
-                None
-            }
-        };
-        Self {
-            count,
-            min_ns: extremes.map(|(min, _)| min),
-            mean_ns: (count > 0).then(|| times.sum_ns() as f64 / count as f64),
-            p50_ns: quantile(MIN_SAMPLES_P50, 0.5),
-            p90_ns: quantile(MIN_SAMPLES_P90, 0.9),
-            p95_ns: quantile(MIN_SAMPLES_P95, 0.95),
-            p99_ns: quantile(MIN_SAMPLES_P99, 0.99),
-            p99_9_ns: quantile(MIN_SAMPLES_P99_9, 0.999),
-            max_ns: extremes.map(|(_, max)| max),
-        }
+fn at_most(invariant: &'static str, left: u64, right: u64) -> Result<(), Error> {
+    if left <= right {
+        return Ok(());
     }
+    Err(Error::LoadInvariant {
+        invariant,
+        left,
+        right,
+    })
+}
 
-    /// Minimum, percentiles and maximum, which ascend.
-    fn ordered(&self) -> [Option<u64>; 7] {
-        [
-            self.min_ns,
-            self.p50_ns,
-            self.p90_ns,
-            self.p95_ns,
-            self.p99_ns,
-            self.p99_9_ns,
-            self.max_ns,
-        ]
+impl OpenLoopReport {
+    fn new(plan: &LoadPlan, tally: &Tally, seconds: Option<f64>) -> Option<Self> {
+        let (Pace::Open(schedule), Some(open)) = (&plan.pace, &tally.open) else {
+            return None;
+        };
+        let answered = tally.outcomes.responses() as f64;
+        let due = tally.attempts as f64;
+        // Without requests there is no ratio, and with few the last in flight are many.
+        let ratio = (tally.attempts > 0).then(|| answered / due);
+        let in_flight = tally.outcomes.get(Outcome::AbortedAtDeadline) as f64;
+        let reached = ratio.is_none_or(|ratio| ratio >= REACHED)
+            || tally.attempts < MIN_OFFERED && answered + in_flight >= due;
+        Some(Self {
+            process: schedule.process,
+            seed: schedule.seed,
+            offered_rate: seconds.map(|seconds| due / seconds),
+            achieved_rate: seconds.map(|seconds| answered / seconds),
+            achieved_ratio: ratio,
+            saturated: !reached,
+            lateness: LatencySummary::new(&open.lateness, plan.all_percentiles),
+            late_sends: open.late_sends,
+            max_waiting: open.max_waiting,
+        })
     }
 }
 
@@ -376,19 +409,12 @@ fn hexadecimal<S: Serializer>(digest: &[u8; 32], serializer: S) -> Result<S::Ok,
     serializer.serialize_str(&digest.sha256_hex())
 }
 
-fn optional<T>(value: Option<T>, format: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| "n/a".to_owned(), format)
-}
-
-/// A time with a unit that leaves one to three digits before the point.
-fn time(nanoseconds: Option<u64>) -> String {
-    optional(nanoseconds, |value| {
-        let seconds = Duration::from_nanos(value).as_secs_f64();
-        match value {
-            0..1_000 => format!("{value} ns"),
-            1_000..1_000_000 => format!("{:.1} µs", seconds * 1e6),
-            1_000_000..1_000_000_000 => format!("{:.2} ms", seconds * 1e3),
-            _ => format!("{seconds:.2} s"),
-        }
-    })
+/// Largest resident memory of this process so far.
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
 }

@@ -87,6 +87,16 @@ impl ResponseParser {
         self.status
     }
 
+    /// Bytes of the body that are still to come, where that is known and there are any.
+    pub(super) const fn remaining(&self) -> Option<u64> {
+        match self.state {
+            State::Length {
+                remaining: remaining @ 1..,
+            } => Some(remaining),
+            _ => None,
+        }
+    }
+
     /// Whether the connection may carry another request after this response.
     pub(super) const fn keep_alive(&self) -> bool {
         self.keep_alive

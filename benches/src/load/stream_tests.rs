@@ -104,7 +104,7 @@ fn messages_go_round_on_one_websocket_for_each_connection() {
     };
     let report = check(&plan, &[(Outcome::Ok, 101)]);
     assert_eq!(server.connections.load(Ordering::SeqCst), 4);
-    assert_eq!((report.connections_opened, report.resent), (4, 0));
+    assert_eq!((report.connections_opened, report.resent), (Some(4), 0));
     assert_eq!(report.status_counts[&101], 101);
     let found = probe(&plan).unwrap();
     assert_eq!((found.status, found.body_len), (101, 32));
@@ -183,6 +183,20 @@ fn a_server_without_websocket_is_refusing() {
     check(&plan, &[(Outcome::ConnectTimeout, 1)]);
 }
 
+#[test]
+fn echoes_have_a_rate_too() {
+    let server = websocket(echo);
+    let plan = LoadPlan {
+        pace: Pace::Open(OpenLoop::constant(200.0)),
+        connections: 2,
+        stop: Stop::Requests(20),
+        ..echo_plan(&server)
+    };
+    let report = check(&plan, &[(Outcome::Ok, 20)]);
+    assert_eq!(report.connections_opened, Some(2));
+    assert_eq!(report.open_loop.unwrap().lateness.count, 20);
+}
+
 /// What a feed does with event `number` on stream `index`: bytes of the stream, or its end.
 type Delivery = fn(number: u64, index: usize, data: &str) -> Option<String>;
 
@@ -257,7 +271,7 @@ fn each_event_counts_once_on_each_stream() {
     let server = feed(event);
     let plan = feed_plan(&server);
     let report = check(&plan, &[(Outcome::Ok, 30)]);
-    assert_eq!(report.connections_opened, 4);
+    assert_eq!(report.connections_opened, Some(4));
     assert_eq!(report.status_counts[&200], 30);
     assert!(report.latency.p50_ns.is_some());
     // A budget that does not divide by the streams is kept too.
@@ -386,6 +400,10 @@ fn plans_of_streams_that_cannot_run_are_refused() {
         },
         LoadPlan {
             keep_alive: false,
+            ..good.clone()
+        },
+        LoadPlan {
+            pace: Pace::Open(OpenLoop::constant(10.0)),
             ..good.clone()
         },
         LoadPlan {

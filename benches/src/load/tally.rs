@@ -7,13 +7,21 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::outcome::OutcomeCounts;
+use super::outcome::{Outcome, OutcomeCounts};
+use super::plan::{LoadPlan, Stop};
+use super::raw::Recorder;
 use super::report::{ResponseDigest, ThreadReport};
 
 /// Largest recorded value over the timeout; larger values are clamped to it.
 ///
 /// A late wake-up can add to a time that was within its limit.
 const UPPER_BOUND_TIMEOUTS: u32 = 4;
+
+/// How much later than intended a request is called late.
+const LATE: Duration = Duration::from_millis(1);
+
+/// Largest time from the intended instant where the plan does not say how long it takes.
+const MAX_RUN: Duration = Duration::from_hours(1);
 
 /// Significant decimal digits of histogram values.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -53,6 +61,19 @@ impl Times {
         self.sum_ns += u128::from(value);
     }
 
+    /// Records a time, and what requests that were due meanwhile would have had to wait.
+    ///
+    /// As HdrHistogram's `recordValueWithExpectedInterval`: the time less one interval, less two,
+    /// and so on, as long as an interval is left.
+    fn record_corrected(&mut self, time: Duration, expected_interval: Duration) {
+        self.record(time);
+        let mut missing = time.saturating_sub(expected_interval);
+        while missing >= expected_interval {
+            self.record(missing);
+            missing -= expected_interval;
+        }
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -73,7 +94,7 @@ impl Times {
         Some(self.histogram.value_at_quantile(quantile).clamp(min, max))
     }
 
-    fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         self.histogram
             .add(&other.histogram)
             .expect("all threads have the same bounds");
@@ -84,44 +105,184 @@ impl Times {
 }
 
 /// Counts of one thread, then of all.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Tally {
     pub(super) attempts: u64,
     pub(super) outcomes: OutcomeCounts,
     pub(super) status_counts: Vec<u64>,
     pub(super) bytes_read: u64,
     pub(super) resent: u64,
+    /// Whole responses whose body was in the sample that is compared.
+    pub(super) bodies_compared: u64,
     pub(super) connections_opened: u64,
     pub(super) latency_ok: Times,
     pub(super) latency_error: Times,
     pub(super) connect: Times,
+    /// Those of `latency_ok` with what a closed loop leaves out, and the interval it is made with.
+    pub(super) corrected: Option<(Times, Duration)>,
+    /// What only an open loop has.
+    pub(super) open: Option<OpenTimes>,
     pub(super) oldest_aborted: Option<Duration>,
     pub(super) first_attempt: Option<Instant>,
     pub(super) first_send: Option<Instant>,
     pub(super) end: Option<Instant>,
     pub(super) interrupted: bool,
     pub(super) first_response: Option<ResponseDigest>,
+    /// Where each attempt gets a line, and the lines that were dropped.
+    pub(super) raw: Option<Recorder>,
+    pub(super) raw_dropped: u64,
+}
+
+/// Times from the instant at which a request should have been sent.
+#[derive(Debug, Clone)]
+pub(super) struct OpenTimes {
+    /// To the end of the response, of outcomes `ok`.
+    pub(super) latency_ok: Times,
+    /// To the send.
+    pub(super) lateness: Times,
+    pub(super) late_sends: u64,
+    pub(super) max_waiting: u64,
+}
+
+/// How a measured attempt ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    pub(super) at: Instant,
+    /// When sending began, if it did.
+    pub(super) sent: Option<Instant>,
+    /// When sending should have begun, in an open loop.
+    pub(super) intended: Option<Instant>,
+    /// When the answer began to come, as far as somebody looked.
+    pub(super) first_byte: Option<Instant>,
+    pub(super) bytes_received: u64,
+    /// Status of the response, if it is whole.
+    pub(super) status: u16,
+    /// Whether its body was in the sample that is compared.
+    pub(super) sampled: bool,
+    /// What the response was, if that is known.
+    pub(super) response: Option<ResponseDigest>,
 }
 
 impl Tally {
-    pub(super) fn new(request_timeout: Duration, connect_timeout: Duration) -> Self {
+    pub(super) fn new(plan: &LoadPlan) -> Self {
+        let open = plan.is_open_loop().then(|| {
+            let longest = match plan.stop {
+                Stop::Duration(duration) => duration + plan.request_timeout + plan.connect_timeout,
+                Stop::Requests(_) => MAX_RUN,
+            };
+            OpenTimes {
+                latency_ok: Times::new(longest),
+                lateness: Times::new(longest),
+                late_sends: 0,
+                max_waiting: 0,
+            }
+        });
         Self {
             attempts: 0,
             outcomes: OutcomeCounts::default(),
             status_counts: vec![0; NUM_STATUS],
             bytes_read: 0,
             resent: 0,
+            bodies_compared: 0,
             connections_opened: 0,
-            latency_ok: Times::new(request_timeout),
-            latency_error: Times::new(request_timeout),
-            connect: Times::new(connect_timeout),
+            latency_ok: Times::new(plan.request_timeout),
+            latency_error: Times::new(plan.request_timeout),
+            connect: Times::new(plan.connect_timeout),
+            corrected: (plan.expected_interval)
+                .map(|interval| (Times::new(plan.request_timeout), interval)),
+            open,
             oldest_aborted: None,
             first_attempt: None,
             first_send: None,
             end: None,
             interrupted: false,
             first_response: None,
+            raw: None,
+            raw_dropped: 0,
         }
+    }
+
+    /// Whether somebody wants to know when an answer began to come.
+    pub(super) const fn is_raw(&self) -> bool {
+        self.raw.is_some()
+    }
+
+    /// Sets the clock of the lines.
+    pub(super) const fn begin_raw(&mut self, start: Instant) {
+        if let Some(raw) = &mut self.raw {
+            raw.begin(start);
+        }
+    }
+
+    /// Hands over the last lines.
+    pub(super) fn end_raw(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            self.raw_dropped += raw.finish();
+        }
+    }
+
+    /// A connection is there that was begun at `began`.
+    pub(super) fn connected(&mut self, began: Instant) {
+        self.connections_opened += 1;
+        self.connect.record(began.elapsed());
+    }
+
+    /// A measured request is being sent for the first time.
+    pub(super) fn sent(&mut self, at: Instant, intended: Option<Instant>) {
+        self.first_send.get_or_insert(at);
+        if let (Some(open), Some(intended)) = (&mut self.open, intended) {
+            let lateness = at.saturating_duration_since(intended);
+            open.lateness.record(lateness);
+            open.late_sends += u64::from(lateness > LATE);
+        }
+    }
+
+    /// Counts the end of a measured attempt.
+    pub(super) fn settle(&mut self, ended: &Ended) {
+        if let Some(raw) = &mut self.raw {
+            raw.record(ended);
+        }
+        let outcome = ended.outcome;
+        let latency = ended.sent.map(|sent| ended.at - sent);
+        self.outcomes.count(outcome);
+        self.bytes_read += ended.bytes_received;
+        self.end = self.end.max(Some(ended.at));
+        if outcome == Outcome::AbortedAtDeadline {
+            self.oldest_aborted = self.oldest_aborted.max(latency);
+        }
+        let (Some(latency), true) = (latency, outcome.is_response()) else {
+            return;
+        };
+        if outcome == Outcome::Ok {
+            self.latency_ok.record(latency);
+            if let Some((corrected, interval)) = &mut self.corrected {
+                corrected.record_corrected(latency, *interval);
+            }
+            if let (Some(open), Some(intended)) = (&mut self.open, ended.intended) {
+                open.latency_ok.record(ended.at - intended);
+            }
+        } else {
+            self.latency_error.record(latency);
+        }
+        self.bodies_compared += u64::from(ended.sampled);
+        if let Some(count) = self.status_counts.get_mut(usize::from(ended.status)) {
+            *count += 1;
+        }
+        if self.first_response.is_none() {
+            self.first_response = ended.response;
+        }
+    }
+
+    /// Counts attempts that were due and never began.
+    pub(super) fn not_sent(&mut self, count: u64) {
+        self.outcomes.add(Outcome::NotSent, count);
+    }
+
+    /// The latency to show to people: from the intended instant, where there is one.
+    pub(super) fn shown_latency(&self) -> &Times {
+        let latency = self.open.as_ref().map(|open| &open.latency_ok);
+        latency.unwrap_or(&self.latency_ok)
     }
 
     /// Adds what another thread counted in the same run.
@@ -133,15 +294,26 @@ impl Tally {
         }
         self.bytes_read += other.bytes_read;
         self.resent += other.resent;
+        self.bodies_compared += other.bodies_compared;
         self.connections_opened += other.connections_opened;
         self.latency_ok.merge(&other.latency_ok);
         self.latency_error.merge(&other.latency_error);
         self.connect.merge(&other.connect);
+        if let (Some((corrected, _)), Some((other, _))) = (&mut self.corrected, &other.corrected) {
+            corrected.merge(other);
+        }
+        if let (Some(open), Some(other)) = (&mut self.open, other.open) {
+            open.latency_ok.merge(&other.latency_ok);
+            open.lateness.merge(&other.lateness);
+            open.late_sends += other.late_sends;
+            open.max_waiting += other.max_waiting;
+        }
         self.oldest_aborted = self.oldest_aborted.max(other.oldest_aborted);
         self.first_attempt = earlier(self.first_attempt, other.first_attempt);
         self.first_send = earlier(self.first_send, other.first_send);
         self.end = self.end.max(other.end);
         self.interrupted |= other.interrupted;
+        self.raw_dropped += other.raw_dropped;
         self.first_response = self.first_response.take().or(other.first_response);
     }
 
@@ -178,6 +350,13 @@ impl Usage {
             busy_ratio,
             cpu_ns: nanoseconds(cpu),
         }
+    }
+
+    /// As [`Usage::end`] where nobody knows how long the thread waited: it was busy while it ran.
+    pub(super) fn end_of_tasks(mut self) -> ThreadReport {
+        let cpu = thread_cpu_time().saturating_sub(self.cpu_began);
+        self.idle = self.began.elapsed().saturating_sub(cpu);
+        self.end()
     }
 }
 
@@ -241,6 +420,60 @@ mod tests {
         assert_eq!(one.sum_ns(), all.sum_ns());
         for quantile in [0.1, 0.5, 0.99, 0.999] {
             assert_eq!(one.quantile(quantile), all.quantile(quantile));
+        }
+    }
+
+    /// Threads end at different times: the rate is over the time from the first send to the last end.
+    #[test]
+    fn the_window_of_threads_is_their_union() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let (target, _) = crate::load::parse_target(&format!("http://{address}/"), None).unwrap();
+        let plan = LoadPlan::new(target, Vec::new());
+        let start = Instant::now();
+        let tally = |from_ms: u64, to_ms: u64, answers: u64| {
+            let at = |ms: u64| start + Duration::from_millis(ms);
+            let mut tally = Tally::new(&plan);
+            tally.attempts = answers;
+            tally.sent(at(from_ms), None);
+            for _ in 0..answers {
+                tally.settle(&Ended {
+                    outcome: Outcome::Ok,
+                    at: at(to_ms),
+                    sent: Some(at(from_ms)),
+                    intended: None,
+                    first_byte: None,
+                    bytes_received: 1,
+                    status: 200,
+                    sampled: false,
+                    response: None,
+                });
+            }
+            tally
+        };
+        let mut sum = tally(200, 700, 3);
+        sum.merge(tally(0, 300, 1));
+        sum.merge(tally(500, 2000, 4));
+        assert_eq!(sum.window(), Some(Duration::from_secs(2)));
+        let report = crate::load::LoadReport::new(&plan, &sum, Vec::new());
+        assert_eq!(report.rate, Some(4.0));
+        report.check_invariants().unwrap();
+    }
+
+    /// The crate's own correction, which takes whole numbers alone.
+    #[test]
+    fn corrected_times_are_those_of_hdr_histogram() {
+        let timeout = Duration::from_secs(1);
+        let values = [1_u64, 99, 100, 199, 200, 201, 450, 1000, 5000, 123_456];
+        for interval in [100_u64, 250, 1000, 200_000] {
+            let mut times = Times::new(timeout);
+            let mut theirs = times.histogram.clone();
+            for value in values.map(|value| value * 1000) {
+                let interval = interval * 1000;
+                times.record_corrected(Duration::from_nanos(value), Duration::from_nanos(interval));
+                theirs.record_correct(value, interval).unwrap();
+            }
+            assert_eq!(times.histogram, theirs, "{interval}");
+            assert_eq!(times.max_ns, 123_456_000);
         }
     }
 

@@ -38,6 +38,15 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// TLS settings of a target.
 #[derive(Debug, Clone)]
 pub struct Tls {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use rustls::{ClientConfig, ClientConnection};
 
 use super::outcome::Outcome;
@@ -20,10 +21,17 @@ use super::target::{Address, Target};
 /// Four TLS records or one large kernel segment; a fuller socket is read again.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// Bytes dropped in one receive call.
+///
+/// What a socket holds at most on loopback is of this size; a fuller one is read again.
+const DISCARD_BYTES: usize = 1024 * 1024;
+
 /// Receive buffers, one set per thread.
 #[derive(Debug)]
 pub(super) struct Buffers {
     wire: Vec<u8>,
+    /// What stands for bytes that were dropped: zeros that nobody writes or reads.
+    dropped: Vec<u8>,
     decrypted: Vec<u8>,
 }
 
@@ -31,6 +39,7 @@ impl Buffers {
     pub(super) fn new() -> Self {
         Self {
             wire: vec![0; RECEIVE_BYTES],
+            dropped: Vec::new(),
             decrypted: Vec::new(),
         }
     }
@@ -222,6 +231,42 @@ impl Transport {
             bytes: &buffers.decrypted,
             drained,
             ended: self.peer_closed_tls,
+        })
+    }
+
+    /// Whether [`Transport::discard`] can be used: nothing has to be decrypted, and it is TCP.
+    pub(super) const fn can_discard(&self) -> bool {
+        self.tls.is_none() && matches!(self.socket, Socket::Tcp(_))
+    }
+
+    /// Receives up to `limit` bytes whose content nobody asks for; what it returns is as long.
+    ///
+    /// The kernel drops them without a copy (`MSG_TRUNC`, tcp(7)). Must not be called where
+    /// [`Transport::can_discard`] says no.
+    pub(super) fn discard<'a>(
+        &self,
+        limit: u64,
+        buffers: &'a mut Buffers,
+    ) -> Result<Received<'a>, TransportError> {
+        let Socket::Tcp(stream) = &self.socket else {
+            return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+        };
+        buffers.dropped.resize(DISCARD_BYTES, 0);
+        let asked = usize::try_from(limit).map_or(DISCARD_BYTES, |limit| limit.min(DISCARD_BYTES));
+        let flags = RecvFlags::TRUNC | RecvFlags::DONTWAIT;
+        let length = loop {
+            match recv(stream, &mut buffers.dropped[..asked], flags) {
+                Ok((0, _)) => return Ok(Received::End { clean: true }),
+                Ok((length, _)) => break length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::WouldBlock),
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        };
+        Ok(Received::Bytes {
+            bytes: &buffers.dropped[..length],
+            drained: length < asked,
+            ended: false,
         })
     }
 

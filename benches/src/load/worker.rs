@@ -1,29 +1,28 @@
-//! One thread of the load engine: its poll, its connections, its counts.
+//! One thread of the load engine that sends requests on its connections.
 //!
-//! It shares nothing with other threads but the stop flag. It guarantees that
-//! every measured attempt is counted once when it begins ([`Worker::claim`]) and
+//! It guarantees that every measured attempt is counted once when it begins, or is due, and
 //! once when it ends ([`Worker::settle`]).
+//!
+//! In a closed loop a connection begins its next attempt when the one before has ended. In an
+//! open loop it takes what has waited longest, or waits in line for what becomes due.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Poll, Token};
-use rustls::ClientConfig;
+use mio::Token;
+use mio::event::Event;
 
 use super::connection::{Attempt, Connection, Io, Mode, Phase, Readiness, Step};
 use super::outcome::Outcome;
-use super::plan::{Exchange, LoadPlan, Stop};
-use super::report::{ResponseDigest, ThreadReport};
-use super::share::{Share, Thread};
-use super::tally::{Tally, Usage, earlier};
-use super::transport::Buffers;
+use super::plan::{Exchange, LoadPlan};
+use super::report::ResponseDigest;
+use super::run_loop::Driver;
+use super::supply::{Begun, Supply};
+use super::tally::{Ended, Tally, earlier};
+use super::template::Values;
+use super::thread::{Share, Thread};
 use super::websocket::EchoStream;
 use crate::Error;
-
-/// Longest wait for events: the delay with which the stop flag is seen.
-pub(super) const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// Shortest time between two searches for expired deadlines.
 ///
@@ -34,25 +33,19 @@ const MIN_SEARCH_INTERVAL: Duration = Duration::from_micros(500);
 const MIN_BACKOFF: Duration = Duration::from_millis(1);
 const MAX_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Events taken from the poll at once.
-pub(super) const EVENT_CAPACITY: usize = 1024;
-
 /// State of one thread.
 #[derive(Debug)]
 pub(super) struct Worker<'a> {
-    plan: &'a LoadPlan,
-    tls_config: Option<Arc<ClientConfig>>,
-    poll: Poll,
-    buffers: Buffers,
+    thread: Thread<'a>,
+    share: Share,
     connections: Vec<Connection>,
-    tally: Tally,
-    /// Connections that have an attempt or will have another.
+    /// Connections that have an attempt; in a closed loop also those that will have one.
     active: usize,
-    /// Measured attempts that may still begin.
-    budget: Option<u64>,
+    supply: Supply,
+    /// Connections of an open loop that have nothing to do, in line.
+    idle: VecDeque<usize>,
     next_request: usize,
-    measure_from: Instant,
-    stop_at: Option<Instant>,
+    values: Values,
     /// No deadline is earlier than this.
     next_expiry: Option<Instant>,
 }
@@ -60,99 +53,34 @@ pub(super) struct Worker<'a> {
 impl<'a> Worker<'a> {
     /// Prepares a thread; must be called on it.
     pub(super) fn new(plan: &'a LoadPlan, share: Share) -> Result<Self, Error> {
-        let Thread { poll, tls_config } = Thread::prepare(plan, share)?;
-        let now = Instant::now();
         let mode = |index| match &plan.exchange {
             Exchange::Echo(echo) => Mode::Echo(Box::new(EchoStream::new(echo, index))),
             Exchange::Requests | Exchange::Feed(_) => Mode::Requests,
         };
         Ok(Self {
-            plan,
-            tls_config,
-            poll,
-            buffers: Buffers::new(),
+            thread: Thread::prepare(plan, share)?,
+            share,
             connections: (share.first..share.first + share.connections)
                 .map(|index| Connection::new(mode(index)))
                 .collect(),
-            tally: Tally::new(plan.request_timeout, plan.connect_timeout),
-            active: share.connections,
-            budget: share.attempts,
-            next_request: 0,
-            measure_from: now,
-            stop_at: None,
+            active: 0,
+            supply: Supply::Closed {
+                budget: share.attempts,
+            },
+            idle: VecDeque::with_capacity(share.connections),
+            // Threads begin at different places of a long list.
+            next_request: plan.requests.len() * share.index / share.threads,
+            values: Values::new(plan.seed(), share),
             next_expiry: None,
         })
     }
 
-    /// Runs from `start` to the end of the plan, or until `stop_flag` is set.
-    pub(super) fn run(
-        mut self,
-        start: Instant,
-        stop_flag: &AtomicBool,
-    ) -> Result<(Tally, ThreadReport), Error> {
-        self.measure_from = start + self.plan.warm_up;
-        if let Stop::Duration(duration) = self.plan.stop {
-            self.stop_at = Some(self.measure_from + duration);
-        }
-        let mut usage = Usage::begin();
-        let mut measuring = self.plan.warm_up.is_zero();
-        let mut events = Events::with_capacity(EVENT_CAPACITY);
-        for index in 0..self.connections.len() {
-            self.begin_attempt(index);
-        }
-        while self.active > 0 {
-            let asleep = Instant::now();
-            match self.poll.poll(&mut events, Some(self.wait(asleep))) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => {
-                    return Err(Error::LoadThread {
-                        operation: "poll in",
-                        source,
-                    });
-                }
-            }
-            let awake = Instant::now();
-            usage.idle += awake - asleep;
-            if !measuring && awake >= self.measure_from {
-                measuring = true;
-                usage = Usage::begin();
-            }
-            if stop_flag.load(Ordering::Relaxed) {
-                self.tally.interrupted = true;
-                self.stop_at = Some(self.stop_at.map_or(awake, |stop| stop.min(awake)));
-            }
-            if self.is_over(awake) {
-                self.abort(awake);
-                break;
-            }
-            for event in &events {
-                let index = event.token().0;
-                let step = self.with_connection(index, |connection, plan, io| {
-                    let request = connection.attempt.map_or(0, |attempt| attempt.request);
-                    connection.advance(Readiness::from(event), &plan.requests[request], io)
-                });
-                self.handle(index, step);
-            }
-            if self.next_expiry.is_some_and(|expiry| expiry <= awake) {
-                self.expire(awake);
-            }
-        }
-        if let Some(stop) = self.stop_at {
-            self.tally.end = Some(stop);
-        }
-        Ok((self.tally, usage.end()))
+    pub(super) const fn tally(&mut self) -> &mut Tally {
+        &mut self.thread.tally
     }
 
-    /// How long the poll may wait.
-    fn wait(&self, now: Instant) -> Duration {
-        earlier(self.next_expiry, self.stop_at).map_or(MAX_WAIT, |instant| {
-            instant.saturating_duration_since(now).min(MAX_WAIT)
-        })
-    }
-
-    fn is_over(&self, now: Instant) -> bool {
-        self.stop_at.is_some_and(|stop| now >= stop)
+    pub(super) fn into_tally(self) -> Tally {
+        self.thread.tally
     }
 
     fn with_connection<T>(
@@ -160,103 +88,110 @@ impl<'a> Worker<'a> {
         index: usize,
         action: impl FnOnce(&mut Connection, &LoadPlan, &mut Io<'_>) -> T,
     ) -> T {
-        let mut io = Io {
-            registry: self.poll.registry(),
-            buffers: &mut self.buffers,
-            expect: &self.plan.expect,
-        };
-        action(&mut self.connections[index], self.plan, &mut io)
+        let plan = self.thread.plan;
+        action(&mut self.connections[index], plan, &mut self.thread.io())
     }
 
-    /// Begins the next attempt of a connection, or retires it.
-    fn begin_attempt(&mut self, index: usize) {
-        let now = Instant::now();
-        let measured = if now < self.measure_from {
-            Some(false)
-        } else {
-            self.claim(now)
+    /// Begins the next attempt of a connection, or lets it rest.
+    fn begin_attempt(&mut self, index: usize, now: Instant) {
+        let Thread { window, tally, .. } = &mut self.thread;
+        let Some(Begun { measured, intended }) = self.supply.next(now, window, tally) else {
+            return self.rest(index);
         };
-        let (Some(measured), false) = (measured, self.is_over(now)) else {
-            self.retire(index);
-            return;
-        };
+        // Several may be due at once, and each send takes time: the clock is read anew.
+        let now = intended.map_or(now, |_| Instant::now());
+        let plan = self.thread.plan;
         let request = self.next_request;
-        self.next_request = (request + 1) % self.plan.requests.len();
+        self.next_request = (request + 1) % plan.requests.len();
         let connection = &mut self.connections[index];
+        connection.prepare(request, &plan.requests[request], &mut self.values);
         connection.attempt = Some(Attempt {
             measured,
+            intended,
             sent: None,
+            first_byte: None,
             resent: false,
             request,
         });
+        if intended.is_some() {
+            self.active += 1;
+        }
         if connection.is_open() {
-            self.send(index);
+            self.send(index, now);
         } else {
             self.open(index, now);
         }
     }
 
-    /// Counts the begin of a measured attempt; `None` if there must be no more.
-    fn claim(&mut self, now: Instant) -> Option<bool> {
-        if self.is_over(now) {
-            return None;
+    /// A connection has nothing to do: until something is due, or for ever.
+    fn rest(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        connection.attempt = None;
+        match self.supply {
+            Supply::Closed { .. } => {
+                connection.close();
+                self.active -= 1;
+            }
+            Supply::Open(_) => {
+                connection.deadline = None;
+                self.idle.push_back(index);
+            }
         }
-        if let Some(budget) = &mut self.budget {
-            *budget = budget.checked_sub(1)?;
-        }
-        self.tally.attempts += 1;
-        self.tally.first_attempt.get_or_insert(now);
-        Some(true)
-    }
-
-    fn retire(&mut self, index: usize) {
-        self.connections[index].attempt = None;
-        self.connections[index].close();
-        self.active -= 1;
     }
 
     fn open(&mut self, index: usize, now: Instant) {
-        let tls_config = self.tls_config.clone();
+        let tls_config = self.thread.tls_config.clone();
         let step = self.with_connection(index, |connection, plan, io| {
             connection.connect_began = Some(now);
             let request = connection.attempt.map_or(0, |attempt| attempt.request);
             let request = &plan.requests[request];
             connection.open(&plan.target, request, tls_config.as_ref(), Token(index), io)
         });
-        let connection = &self.connections[index];
-        let limit = now + self.plan.connect_timeout;
-        let sent = connection.attempt.and_then(|attempt| attempt.sent);
-        let limit = sent.map_or(limit, |sent| limit.min(sent + self.plan.request_timeout));
+        let plan = self.thread.plan;
+        let limit = now + plan.connect_timeout;
+        let sent = self.connections[index]
+            .attempt
+            .and_then(|attempt| attempt.sent);
+        let limit = sent.map_or(limit, |sent| limit.min(sent + plan.request_timeout));
         self.set_deadline(index, limit);
         self.handle(index, step);
     }
 
     /// Sends the request of the current attempt on an open connection.
-    fn send(&mut self, index: usize) {
-        let now = Instant::now();
+    fn send(&mut self, index: usize, now: Instant) {
         let Some(mut attempt) = self.connections[index].attempt else {
-            return;
+            // It was opened before there was something to send.
+            return self.begin_attempt(index, now);
         };
         // An attempt that connected in the warm-up is measured if it sends after it.
-        if !attempt.measured && attempt.sent.is_none() && now >= self.measure_from {
-            match self.claim(now) {
-                Some(measured) => attempt.measured = measured,
-                None => return self.retire(index),
+        if !attempt.measured
+            && attempt.intended.is_none()
+            && attempt.sent.is_none()
+            && now >= self.thread.window.measure_from
+        {
+            let Thread { window, tally, .. } = &mut self.thread;
+            if !self.supply.claim(now, window, tally) {
+                return self.rest(index);
             }
+            attempt.measured = true;
         }
-        let sent = *attempt.sent.get_or_insert(now);
-        if attempt.measured {
-            self.tally.first_send.get_or_insert(sent);
+        let sent = attempt.sent.unwrap_or(now);
+        if attempt.measured && attempt.sent.is_none() {
+            self.thread.tally.sent(now, attempt.intended);
         }
+        attempt.sent = Some(sent);
         self.connections[index].attempt = Some(attempt);
         // One at a time: hashing a large body takes longer than anything that is measured.
         let digest = attempt.measured
-            && self.tally.first_response.is_none()
+            && self.thread.tally.first_response.is_none()
             && !self.connections.iter().any(Connection::is_hashing);
         let step = self.with_connection(index, |connection, plan, io| {
             connection.send(&plan.requests[attempt.request], digest, io)
         });
-        self.set_deadline(index, sent + self.plan.request_timeout);
+        if self.thread.tally.is_raw() {
+            self.connections[index].mark_first_byte(Instant::now());
+        }
+        self.set_deadline(index, sent + self.thread.plan.request_timeout);
         self.handle(index, step);
     }
 
@@ -266,10 +201,9 @@ impl<'a> Worker<'a> {
             Step::Ready => {
                 let connection = &mut self.connections[index];
                 if let Some(began) = connection.connect_began.take() {
-                    self.tally.connections_opened += 1;
-                    self.tally.connect.record(began.elapsed());
+                    self.thread.tally.connected(began);
                 }
-                self.send(index);
+                self.send(index, Instant::now());
             }
             Step::Complete { extra, reusable } => {
                 let now = Instant::now();
@@ -286,10 +220,10 @@ impl<'a> Worker<'a> {
                 self.settle(index, outcome, now);
                 let connection = &mut self.connections[index];
                 connection.failures = 0;
-                if !(reusable && self.plan.keep_alive) {
+                if !(reusable && self.thread.plan.keep_alive) {
                     connection.close();
                 }
-                self.begin_attempt(index);
+                self.begin_attempt(index, now);
             }
             Step::Failed { outcome, untouched } => self.fail(index, outcome, untouched),
         }
@@ -297,30 +231,18 @@ impl<'a> Worker<'a> {
 
     /// Class of a whole response.
     fn classify(&self, index: usize) -> Outcome {
+        let plan = self.thread.plan;
         let connection = &self.connections[index];
-        let expect = &self.plan.expect;
-        let status = connection.status();
-        match expect.status {
-            Some(expected) if expected != status => return Outcome::StatusMismatch,
-            None if status >= 500 => return Outcome::Http5xx,
-            None if status >= 400 => return Outcome::Http4xx,
-            Some(_) | None => {}
-        }
-        let head = connection
+        let is_head = connection
             .attempt
-            .is_some_and(|attempt| self.plan.requests[attempt.request].is_head());
-        if let Some(is_equal) = connection.echo_is_equal() {
-            return if is_equal {
-                Outcome::Ok
-            } else {
-                Outcome::BodyMismatch
-            };
-        }
-        match &expect.body {
-            Some(expected) if !head && !connection.body().matches(expected) => {
-                Outcome::BodyMismatch
-            }
-            _ => Outcome::Ok,
+            .is_some_and(|attempt| plan.requests[attempt.request].is_head());
+        let status = plan.expect.judge_status(connection.status());
+        match connection.echo_is_equal() {
+            _ if status != Outcome::Ok => status,
+            Some(true) => Outcome::Ok,
+            Some(false) => Outcome::BodyMismatch,
+            None if is_head => Outcome::Ok,
+            None => connection.body().judge(plan.expect.body.as_ref()),
         }
     }
 
@@ -334,7 +256,7 @@ impl<'a> Worker<'a> {
     /// ends.
     fn fail(&mut self, index: usize, outcome: Outcome, untouched: bool) {
         let now = Instant::now();
-        let plan = self.plan;
+        let plan = self.thread.plan;
         let connection = &mut self.connections[index];
         // No WebSocket may be closed between two messages.
         let stale = untouched
@@ -347,7 +269,7 @@ impl<'a> Worker<'a> {
             && plan.requests[attempt.request].is_idempotent()
         {
             attempt.resent = true;
-            self.tally.resent += u64::from(attempt.measured);
+            self.thread.tally.resent += u64::from(attempt.measured);
             connection.close();
             self.open(index, now);
             return;
@@ -356,58 +278,53 @@ impl<'a> Worker<'a> {
         let connection = &mut self.connections[index];
         connection.close();
         if untouched {
-            // At once would be a tight loop that counts millions of attempts.
-            let factor = 1_u32.checked_shl(connection.failures).unwrap_or(u32::MAX);
-            let delay = MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF);
+            let delay = backoff(connection.failures);
             connection.failures += 1;
             connection.phase = Phase::Backoff;
-            self.set_deadline(index, now + delay.mul_f64(0.5 + fastrand::f64() / 2.0));
+            self.set_deadline(index, now + delay);
         } else {
-            self.begin_attempt(index);
+            self.begin_attempt(index, now);
         }
     }
 
     /// Counts the end of an attempt.
     fn settle(&mut self, index: usize, outcome: Outcome, now: Instant) {
-        let over = self.is_over(now);
+        let over = self.thread.window.is_over(now);
         let connection = &mut self.connections[index];
         let bytes_received = connection.take_bytes_received();
         let Some(attempt) = connection.attempt.take() else {
             return;
         };
+        if attempt.intended.is_some() {
+            self.active -= 1;
+        }
         if !attempt.measured {
             return;
         }
-        let latency = attempt.sent.map(|sent| now - sent);
-        let outcome = match latency {
+        let outcome = match attempt.sent {
             None if over => Outcome::NotSent,
             Some(_) if over => Outcome::AbortedAtDeadline,
             _ => outcome,
         };
-        let tally = &mut self.tally;
-        tally.outcomes.count(outcome);
-        tally.bytes_read += bytes_received;
-        tally.end = tally.end.max(Some(now));
-        if outcome == Outcome::AbortedAtDeadline {
-            tally.oldest_aborted = tally.oldest_aborted.max(latency);
-        }
-        if let (Some(latency), true) = (latency, outcome.is_response()) {
-            if outcome == Outcome::Ok {
-                tally.latency_ok.record(latency);
-            } else {
-                tally.latency_error.record(latency);
-            }
-            tally.status_counts[usize::from(connection.status())] += 1;
-            if tally.first_response.is_none()
-                && let Some(sha256) = connection.body().sha256()
-            {
-                tally.first_response = Some(ResponseDigest {
-                    status: connection.status(),
-                    body_len: connection.body().length(),
-                    body_sha256: sha256,
-                });
-            }
-        }
+        let is_first = self.thread.tally.first_response.is_none();
+        let body = connection.body();
+        let digest = if is_first { body.sha256() } else { None };
+        let response = digest.map(|body_sha256| ResponseDigest {
+            status: connection.status(),
+            body_len: body.length(),
+            body_sha256,
+        });
+        self.thread.tally.settle(&Ended {
+            outcome,
+            at: now,
+            sent: attempt.sent,
+            intended: attempt.intended,
+            first_byte: attempt.first_byte,
+            bytes_received,
+            status: connection.status(),
+            sampled: body.is_sampled(),
+            response,
+        });
     }
 
     fn set_deadline(&mut self, index: usize, deadline: Instant) {
@@ -417,6 +334,7 @@ impl<'a> Worker<'a> {
 
     /// Ends what has lasted too long.
     fn expire(&mut self, now: Instant) {
+        let request_timeout = self.thread.plan.request_timeout;
         // Set before the search, which may itself set earlier deadlines.
         self.next_expiry = None;
         for index in 0..self.connections.len() {
@@ -426,20 +344,16 @@ impl<'a> Worker<'a> {
             }
             let sent = connection.attempt.and_then(|attempt| attempt.sent);
             match connection.phase {
-                Phase::Backoff => {
-                    self.connections[index].close();
-                    self.begin_attempt(index);
-                    continue;
-                }
+                Phase::Backoff => {}
                 Phase::Connecting | Phase::Handshaking | Phase::Upgrading
-                    if sent.is_none_or(|sent| sent + self.plan.request_timeout > now) =>
+                    if sent.is_none_or(|sent| sent + request_timeout > now) =>
                 {
                     self.settle(index, Outcome::ConnectTimeout, now);
                 }
                 _ => self.settle(index, Outcome::RequestTimeout, now),
             }
             self.connections[index].close();
-            self.begin_attempt(index);
+            self.begin_attempt(index, now);
         }
         let earliest = self
             .connections
@@ -449,12 +363,114 @@ impl<'a> Worker<'a> {
         self.next_expiry = earliest.map(|earliest| earliest.max(now + MIN_SEARCH_INTERVAL));
     }
 
-    /// Ends everything at the stop.
+    /// Gives what is due to the connections in line.
+    fn dispatch(&mut self, now: Instant) {
+        let Thread { window, tally, .. } = &mut self.thread;
+        self.supply.count_due(now, window, tally);
+        while self.supply.next_due(now).is_some_and(|due| due < now) {
+            let Some(index) = self.idle.pop_front() else {
+                return;
+            };
+            self.begin_attempt(index, now);
+        }
+    }
+}
+
+/// How long to wait after so many failures in a row before connecting again.
+///
+/// At once would be a tight loop that counts millions of attempts.
+pub(super) fn backoff(failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+    let delay = MIN_BACKOFF.saturating_mul(factor).min(MAX_BACKOFF);
+    delay.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+impl<'a> Driver<'a> for Worker<'a> {
+    fn thread(&mut self) -> &mut Thread<'a> {
+        &mut self.thread
+    }
+
+    fn begin(&mut self) {
+        let plan = self.thread.plan;
+        let now = Instant::now();
+        let start = self.thread.window.start;
+        self.supply = Supply::new(plan, self.share, start, &mut self.thread.tally);
+        if !plan.is_open_loop() {
+            self.active = self.connections.len();
+            for index in 0..self.connections.len() {
+                self.begin_attempt(index, now);
+            }
+            return;
+        }
+        for index in 0..self.connections.len() {
+            if plan.keep_alive {
+                // No request has to wait for a connection but the very first.
+                self.open(index, now);
+            } else {
+                self.rest(index);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.active == 0 && self.supply.is_exhausted()
+    }
+
+    fn next_expiry(&self) -> Option<Instant> {
+        self.next_expiry
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        if self.idle.is_empty() {
+            return None;
+        }
+        self.supply.next_due(Instant::now())
+    }
+
+    fn event(&mut self, event: &Event) {
+        let index = event.token().0;
+        let readiness = Readiness::from(event);
+        let connection = &self.connections[index];
+        if connection.is_open() && connection.attempt.is_none() {
+            // A server that says something unasked, or leaves: no request may go there.
+            let is_quiet = self.with_connection(index, |connection, _, io| {
+                connection.is_quiet(readiness, io)
+            });
+            if !is_quiet {
+                self.connections[index].close();
+            }
+            return;
+        }
+        // Before it is read, and so before it is parsed.
+        let ready_at = self.thread.tally.is_raw().then(Instant::now);
+        let step = self.with_connection(index, |connection, plan, io| {
+            let request = connection.attempt.map_or(0, |attempt| attempt.request);
+            connection.advance(readiness, &plan.requests[request], io)
+        });
+        if let Some(ready_at) = ready_at {
+            self.connections[index].mark_first_byte(ready_at);
+        }
+        self.handle(index, step);
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if self.next_expiry.is_some_and(|expiry| expiry <= now) {
+            self.expire(now);
+        }
+        self.dispatch(now);
+    }
+
     fn abort(&mut self, now: Instant) {
+        let Thread { window, tally, .. } = &mut self.thread;
+        self.supply.stop(now, window, tally);
         for index in 0..self.connections.len() {
             self.settle(index, Outcome::AbortedAtDeadline, now);
             self.connections[index].close();
         }
         self.active = 0;
+    }
+
+    fn finish(&mut self) {
+        self.supply.finish(&mut self.thread.tally);
     }
 }

@@ -28,6 +28,11 @@ pub struct ProcessUsage {
 }
 
 impl ProcessUsage {
+    /// Number of processes of the tree.
+    pub fn num_processes(&self) -> usize {
+        self.processes.len()
+    }
+
     /// Returns the CPU time used since `earlier`; `None` when neither source covers both moments.
     pub fn cpu_ns_since(&self, earlier: &Self) -> Option<u64> {
         let whole = self.whole_ns_since(earlier)?;
@@ -66,7 +71,7 @@ pub fn process_usage(pid: u32) -> ProcessUsage {
     let mut complete = true;
     let mut rss = Some(0);
     let mut peak = Some(0);
-    for pid in tree(pid) {
+    for pid in process_tree(pid) {
         for thread in thread_ids(pid) {
             match schedstat_ns(pid, thread) {
                 Some(ns) => drop(usage.threads.insert(thread, ns)),
@@ -95,7 +100,7 @@ fn add(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 /// The process and its descendants, each once.
-fn tree(root: u32) -> BTreeSet<u32> {
+pub fn process_tree(root: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut open = vec![root];
     while let Some(pid) = open.pop() {

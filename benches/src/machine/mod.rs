@@ -5,9 +5,14 @@
 
 mod fixture;
 mod meter;
+mod quiet;
+mod watch;
 
 pub use fixture::{Machine, Reading};
-pub use meter::{ProcessUsage, process_usage};
+pub use meter::{ProcessUsage, process_tree, process_usage};
+pub use quiet::BusyMachine;
+pub(crate) use quiet::await_quiet;
+pub(crate) use watch::Watch;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

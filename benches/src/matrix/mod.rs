@@ -4,10 +4,14 @@
 //! Servers and the load engine sit on different CPUs. Nothing here writes to the ledger; the
 //! record that [`run`] returns goes there by [`append`](crate::ledger::append).
 
+mod background;
+mod client;
 mod coded;
 mod content;
 mod exchange;
+mod output;
 mod plan;
+mod printed;
 mod programs;
 mod round;
 mod server;
@@ -22,23 +26,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 pub use plan::{
-    ArmPlan, CellPlan, ExchangePlan, MIN_ROUNDS, Matrix, ProgramPlan, StopSignal, TargetPlan,
+    ArmPlan, BackgroundPlan, CellPlan, ExchangePlan, MIN_ROUNDS, Matrix, ProgramPlan, StopSignal,
+    TargetPlan,
 };
+pub(crate) use programs::source;
 pub use verdict::judge;
+pub(crate) use verdict::{is_client_bound, values};
 
 use self::round::Bench;
 use crate::Error;
 use crate::ledger::{
-    ArmRecord, CellKind, CellRecord, Decimal, FileDigest, Record, RoundRecord, SCHEMA_VERSION,
-    sha256_hex, utc_timestamp,
+    ArmRecord, Background, CellKind, CellRecord, ClientRecord, Decimal, FileDigest, Program, RULES,
+    Record, RoundRecord, SCHEMA_VERSION, sha256_hex, utc_timestamp,
 };
-use crate::machine::{Machine, Placement, pinned};
+use crate::machine::{BusyMachine, Machine, Placement, await_quiet, pinned};
 
 /// Program name of a function that runs inside the bench process.
 const IN_PROCESS: &str = "in-process";
-
-/// Above half a runnable thread per CPU before the run, others compete with what is measured.
-const MAX_LOAD_PER_CPU: f64 = 0.5;
 
 /// What to run, and with which binaries.
 #[derive(Clone, Debug)]
@@ -61,6 +65,8 @@ pub struct RunOptions {
     pub warm_up: Option<Duration>,
     /// Instead of each cell's measured time.
     pub measure: Option<Duration>,
+    /// What to do on a machine that does something else.
+    pub busy: BusyMachine,
 }
 
 impl RunOptions {
@@ -80,6 +86,7 @@ impl RunOptions {
             rounds: None,
             warm_up: None,
             measure: None,
+            busy: BusyMachine::Accept,
         }
     }
 }
@@ -146,7 +153,13 @@ pub fn run(
     let (matrix, text) = Matrix::read(&options.matrix)?;
     let cells = select(&matrix, &options.cells)?;
     let placement = Placement::detect();
+    let before = await_quiet(options.busy, stop_flag)?;
     let mut record = describe(options, &matrix, &text, &cells, placement)?;
+    let disturbances = before.overridden.iter();
+    record
+        .caveats
+        .extend(disturbances.map(|reason| format!("a quiet machine: before the run {reason}")));
+    record.before = Some(before);
     let mut bench = Bench::new(placement, &matrix, &options.root)?;
     let _pinned = pinned(placement.client_cpu);
     for (index, plan) in cells.into_iter().enumerate() {
@@ -172,7 +185,11 @@ pub fn run(
                 result.invalid = match cell.kind {
                     CellKind::Load => bench.load_round(&cell, arm, &mut result, stop_flag)?,
                     CellKind::Start => bench.start_round(&cell, arm, &mut result),
-                    CellKind::Micro => micro_round(micro, &mut result),
+                    CellKind::Micro if cell.arms[arm].program == IN_PROCESS => {
+                        micro_round(micro, &mut result)
+                    }
+                    CellKind::Micro => bench.printed_round(&cell, arm, &mut result),
+                    CellKind::Serving => unreachable!("a matrix that was read has none"),
                 };
                 observe(Progress::RoundFinished { id, round: &result });
                 cell.rounds.push(result);
@@ -187,6 +204,30 @@ pub fn run(
     Ok(record)
 }
 
+/// Describes the running program `subject` as that of a matrix, for a run without one.
+///
+/// # Errors
+///
+/// [`Error::NotReleaseBuild`].
+pub(crate) fn identify_subject(subject: &Path, root: &Path) -> Result<Program, Error> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let plan = ProgramPlan {
+        subject: true,
+        command: words(&["{bin}"]),
+        version: words(&["{bin}", "version", "--json"]),
+        packages: words(&["hyper", "tokio", "rustls"]),
+        config: None,
+        stop_signal: StopSignal::default(),
+        report: None,
+    };
+    let mut options = RunOptions::new("", subject, "");
+    root.clone_into(&mut options.root);
+    let mut program = programs::identify(&plan, &options)?;
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    program.path = portable(&program.path, &root);
+    Ok(program)
+}
+
 /// Makes the paths of programs relative: where a machine keeps its folders
 /// says nothing about the measurement, and is nobody's business.
 fn leave_out_folders(record: &mut Record, root: &Path) {
@@ -195,7 +236,11 @@ fn leave_out_folders(record: &mut Record, root: &Path) {
         program.path = portable(&program.path, &root);
     }
     let arms = record.cells.iter_mut().flat_map(|cell| &mut cell.arms);
-    for part in arms.flat_map(|arm| &mut arm.command) {
+    let commands = arms.flat_map(|arm| {
+        let client = arm.client.as_mut().map(|client| &mut client.command);
+        std::iter::once(&mut arm.command).chain(client)
+    });
+    for part in commands.flatten() {
         *part = portable(part, &root);
     }
 }
@@ -234,7 +279,8 @@ fn describe(
     placement: Placement,
 ) -> Result<Record, Error> {
     let used: BTreeSet<&String> = (cells.iter())
-        .flat_map(|cell| cell.arms.iter().map(|arm| &arm.program))
+        .flat_map(|cell| &cell.arms)
+        .flat_map(|arm| std::iter::once(&arm.program).chain(&arm.client))
         .collect();
     let mut programs = BTreeMap::new();
     for (name, plan) in &matrix.programs {
@@ -242,21 +288,21 @@ fn describe(
             programs.insert(name.clone(), programs::identify(plan, options)?);
         }
     }
-    let machine = Machine::read();
     Ok(Record {
         schema_version: SCHEMA_VERSION,
         id: format!("{:08x}", fastrand::u32(..)),
         recorded_utc: utc_timestamp(SystemTime::now()),
         recorded_by: format!("justapi-bench {}", env!("CARGO_PKG_VERSION")),
         previous: None,
-        caveats: caveats(options, placement, &machine),
-        machine,
+        before: None,
+        caveats: caveats(options, placement),
+        machine: Machine::read(),
         source: programs::source(&options.root),
         programs,
-        matrix: FileDigest {
+        matrix: Some(FileDigest {
             path: relative(&options.matrix, &options.root),
             sha256: sha256_hex(text.as_bytes()),
-        },
+        }),
         seed: options.seed,
         server_cpu: placement.server_cpu,
         client_cpu: placement.client_cpu,
@@ -264,7 +310,7 @@ fn describe(
     })
 }
 
-fn caveats(options: &RunOptions, placement: Placement, machine: &Machine) -> Vec<String> {
+fn caveats(options: &RunOptions, placement: Placement) -> Vec<String> {
     let mut caveats = vec![
         String::from("a network: client and server share one machine and its loopback interface"),
         String::from("more than one core: each server has one CPU"),
@@ -272,16 +318,6 @@ fn caveats(options: &RunOptions, placement: Placement, machine: &Machine) -> Vec
     if placement.server_cpu.is_none() {
         caveats.push(String::from(
             "servers apart from the client: there is one usable CPU only",
-        ));
-    }
-    let load = machine.text("load_average_before");
-    let cpus: f64 = machine.text("cpus").parse().unwrap_or(1.0);
-    if load
-        .parse::<f64>()
-        .is_ok_and(|load| load > MAX_LOAD_PER_CPU * cpus)
-    {
-        caveats.push(format!(
-            "a quiet machine: the load average before the run was {load}"
         ));
     }
     if options.rounds.is_some() || options.warm_up.is_some() || options.measure.is_some() {
@@ -316,6 +352,15 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
             same_as: arm.same_as.clone(),
             workload: arm.exchange.as_ref().map(ExchangePlan::workload),
             engagement: arm.engagement.clone(),
+            counters: arm.counters.clone(),
+            client: (arm.client.as_ref()).and_then(|name| {
+                let program = matrix.programs.get(name)?;
+                Some(ClientRecord {
+                    program: name.clone(),
+                    command: programs::expand(&program.command, options),
+                    report: program.report?,
+                })
+            }),
         })
         .collect();
     if let Some(function) = &plan.function {
@@ -327,6 +372,8 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
             same_as: None,
             workload: None,
             engagement: None,
+            counters: Vec::new(),
+            client: None,
         });
     }
     Ok(CellRecord {
@@ -334,12 +381,19 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
         kind: plan.kind,
         workload: plan.workload(),
         connections: plan.connections,
+        offered_rate: plan.rate.and_then(Decimal::new),
+        background: (plan.background.as_ref()).map(|background| Background {
+            workload: background.exchange.workload(),
+            connections: background.connections,
+        }),
         num_rounds: options.rounds.unwrap_or(plan.rounds),
         warm_up_ms: millis(options.warm_up, plan.warm_up_ms),
         measure_ms: millis(options.measure, plan.measure_ms),
         arms,
         targets,
+        rules_edition: RULES,
         rounds: Vec::new(),
+        serving: None,
         rows: Vec::new(),
         verdicts: Vec::new(),
     })

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::client::RATE_MARK;
 use super::content::{MAX_FILE_BYTES, MIN_JSON_BYTES, content, is_json};
 use crate::Error;
 use crate::ledger::{
-    Bound, CellKind, Coding, Decimal, EchoedMessages, Metric, PostedEvents, ServedFile, Target,
-    Workload, sha256_hex,
+    Bound, CellKind, Coding, Decimal, EchoedMessages, Metric, PostedEvents, ReportForm, ServedFile,
+    Target, Workload, sha256_hex,
 };
 
 /// Below 6 rounds there is no exact 95 % interval of a median.
@@ -56,6 +57,9 @@ pub struct ProgramPlan {
     /// Signal that ends it.
     #[serde(default)]
     pub stop_signal: StopSignal,
+    /// What it prints if it is a load client; in its command `{url}`, `{connections}`, `{seconds}`
+    /// and, for an open loop, `{rate}` are replaced.
+    pub report: Option<ReportForm>,
 }
 
 /// A signal that ends a server once nothing is in flight.
@@ -112,6 +116,10 @@ pub struct CellPlan {
     pub echo: Option<EchoedMessages>,
     /// Events on the streams that the request opens.
     pub feed: Option<PostedEvents>,
+    /// Requests per second that are sent whatever is answered (an open loop).
+    pub rate: Option<f64>,
+    /// What else the server has to do meanwhile.
+    pub background: Option<BackgroundPlan>,
     /// Connections of the load engine, or held open in a `start` cell.
     #[serde(default = "one")]
     pub connections: u32,
@@ -123,7 +131,8 @@ pub struct CellPlan {
     /// Measured time of each round.
     #[serde(default)]
     pub measure_ms: u64,
-    /// Name of the registered function of a `micro` cell.
+    /// Name of the registered function of a `micro` cell. Without one its arms are programs that
+    /// print the mean nanoseconds of one call and end.
     pub function: Option<String>,
     /// The arms.
     #[serde(default)]
@@ -153,6 +162,11 @@ pub struct ArmPlan {
     pub exchange: Option<ExchangePlan>,
     /// Counter on the server's `/metrics` that must grow by one with each answer.
     pub engagement: Option<String>,
+    /// Counters on the server's `/metrics` that the record of each round shows.
+    #[serde(default)]
+    pub counters: Vec<String>,
+    /// Program that loads the server in the measured interval, in place of the bench's own engine.
+    pub client: Option<String>,
 }
 
 /// What one arm asks for, and what it must be answered.
@@ -174,6 +188,16 @@ pub struct ExchangePlan {
     pub expect_status: u16,
     /// Body of every response.
     pub expect_body: Option<String>,
+}
+
+/// A closed loop that runs beside the measured one.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct BackgroundPlan {
+    /// What it asks for, and what it must be answered.
+    pub exchange: ExchangePlan,
+    /// Its connections.
+    pub connections: u32,
 }
 
 impl ExchangePlan {
@@ -201,7 +225,7 @@ impl ArmPlan {
     }
 }
 
-/// A rule; exactly one of the four limits is given.
+/// A rule; exactly one of the five limits is given.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetPlan {
@@ -223,9 +247,18 @@ pub struct TargetPlan {
     pub overhead_at_most: Option<f64>,
     /// Highest value, in the metric's unit (bytes for memory).
     pub at_most: Option<f64>,
+    /// Lowest value, in the metric's unit.
+    pub at_least: Option<f64>,
     /// How far the interval may reach beyond the limit.
     #[serde(default)]
     pub margin: f64,
+}
+
+/// The fewest rounds in which each of so many rules can pass: the smallest p of the signed-rank test
+/// is 2 in 2ⁿ, and Holm's correction multiplies it by their number.
+fn min_rounds(num_rules: usize) -> u32 {
+    let can_reject = |rounds: &u32| 2.0 * num_rules as f64 / f64::from(*rounds).exp2() < 0.05;
+    (MIN_ROUNDS..64).find(can_reject).unwrap_or(64)
 }
 
 fn get() -> String {
@@ -282,7 +315,15 @@ impl CellPlan {
             return Err(format!("fewer than {MIN_ROUNDS} rounds"));
         }
         match self.kind {
-            CellKind::Micro if self.function.is_none() => return Err("no function".into()),
+            CellKind::Serving => {
+                return Err("`justapi bench llm` measures model servers".into());
+            }
+            CellKind::Micro if self.function.is_none() == self.arms.is_empty() => {
+                return Err("a micro cell has a function or arms that print a time".into());
+            }
+            CellKind::Micro if self.arms.iter().any(|arm| arm.tls) => {
+                return Err("nothing is asked over TLS in a micro cell".into());
+            }
             CellKind::Load if self.measure_ms == 0 => return Err("measure_ms is missing".into()),
             CellKind::Load | CellKind::Start if self.arms.is_empty() => {
                 return Err("no arms".into());
@@ -291,8 +332,9 @@ impl CellPlan {
                 return Err("a start cell sends plain requests without a body".into());
             }
             CellKind::Start | CellKind::Micro
-                if (self.arms.iter())
-                    .any(|arm| arm.exchange.is_some() || arm.engagement.is_some()) =>
+                if (self.arms.iter()).any(|arm| {
+                    arm.exchange.is_some() || arm.engagement.is_some() || !arm.counters.is_empty()
+                }) =>
             {
                 return Err("only arms of a load cell have an exchange or a counter".into());
             }
@@ -300,6 +342,15 @@ impl CellPlan {
         }
         self.check_file()?;
         self.check_exchange()?;
+        self.check_pace(programs)?;
+        self.check_clients(programs)?;
+        let enough = min_rounds(self.targets.len());
+        if self.rounds < enough {
+            return Err(format!(
+                "fewer than {enough} rounds, which its {} rules need together",
+                self.targets.len()
+            ));
+        }
         let mut labels = BTreeSet::new();
         for arm in &self.arms {
             check_name("arm", arm.label()).map_err(|error| error.to_string())?;
@@ -318,12 +369,49 @@ impl CellPlan {
             let repeats = same.is_some_and(|other| {
                 (&arm.program, &arm.flags, arm.tls) == (&other.program, &other.flags, other.tls)
                     && (&arm.exchange, &arm.engagement) == (&other.exchange, &other.engagement)
+                    && arm.client == other.client
             });
             if !repeats {
                 return Err(format!("{} is not the same as {original}", arm.label()));
             }
         }
         self.targets().map(drop)
+    }
+
+    /// Clients are compared among each other, on an exchange that each of them can do.
+    fn check_clients(&self, programs: &BTreeMap<String, ProgramPlan>) -> Result<(), String> {
+        let report = |name: &String| programs.get(name).and_then(|program| program.report);
+        if let Some(arm) = (self.arms.iter()).find(|arm| report(&arm.program).is_some()) {
+            return Err(format!("{} is a client and no server", arm.program));
+        }
+        let clients: Vec<&String> = (self.arms.iter())
+            .filter_map(|arm| arm.client.as_ref())
+            .collect();
+        if clients.is_empty() {
+            return Ok(());
+        }
+        if let Some(name) = clients.iter().find(|name| report(name).is_none()) {
+            return Err(format!("no program {name} with a report"));
+        }
+        if clients.len() != self.arms.len() {
+            return Err("either all arms have a client or none".into());
+        }
+        let is_plain = self.kind == CellKind::Load
+            && self.method == "GET"
+            && self.body.is_none()
+            && self.headers.is_empty()
+            && (&self.file, &self.coding, &self.echo, &self.feed) == (&None, &None, &None, &None)
+            && self
+                .arms
+                .iter()
+                .all(|arm| !arm.tls && arm.exchange.is_none());
+        if !is_plain {
+            return Err("clients of their own are measured with plain GET requests".into());
+        }
+        if !self.measure_ms.is_multiple_of(1000) {
+            return Err("clients of their own are told whole seconds".into());
+        }
+        Ok(())
     }
 
     fn check_file(&self) -> Result<(), String> {
@@ -342,6 +430,46 @@ impl CellPlan {
         }
         if is_json(&file.name) && file.bytes < MIN_JSON_BYTES {
             return Err(format!("a JSON file has at least {MIN_JSON_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// An offered rate is kept by the bench's own engine, or by clients that are told of it.
+    fn check_pace(&self, programs: &BTreeMap<String, ProgramPlan>) -> Result<(), String> {
+        let is_requests = self.kind == CellKind::Load && self.echo.is_none() && self.feed.is_none();
+        if (self.rate.is_some() || self.background.is_some()) && !is_requests {
+            return Err("a rate and a background are of the requests of a load cell".into());
+        }
+        if self.background.is_some() && self.arms.iter().any(|arm| arm.client.is_some()) {
+            return Err("a background runs beside the bench's own client".into());
+        }
+        let takes_a_rate = |client: &String| {
+            let parts = programs
+                .get(client)
+                .into_iter()
+                .flat_map(|plan| &plan.command);
+            parts.into_iter().any(|part| part.contains(RATE_MARK))
+        };
+        let mut clients = self.arms.iter().filter_map(|arm| arm.client.as_ref());
+        if let Some(client) = clients.find(|name| takes_a_rate(name) != self.rate.is_some()) {
+            return Err(format!(
+                "{client} and its cell do not agree on whether there is a rate"
+            ));
+        }
+        if self
+            .rate
+            .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
+        {
+            return Err("a rate is a number of requests per second".into());
+        }
+        let Some(background) = &self.background else {
+            return Ok(());
+        };
+        if background.connections == 0 {
+            return Err("a background has connections".into());
+        }
+        if self.arms.iter().any(|arm| arm.engagement.is_some()) {
+            return Err("the engagement counter would count the background, too".into());
         }
         Ok(())
     }
@@ -423,8 +551,10 @@ impl CellPlan {
                 return fail("two targets have this id");
             }
             let known = |label: &str| match self.kind {
-                CellKind::Micro => self.function.as_deref() == Some(label),
-                CellKind::Load | CellKind::Start => self.arms.iter().any(|a| a.label() == label),
+                CellKind::Micro if self.function.is_some() => {
+                    self.function.as_deref() == Some(label)
+                }
+                _ => self.arms.iter().any(|arm| arm.label() == label),
             };
             let others = [&plan.versus, &plan.less].into_iter().flatten();
             if !known(&plan.arm) || !others.map(String::as_str).all(known) {
@@ -440,6 +570,7 @@ impl CellPlan {
                 plan.overhead_at_most
                     .map(|limit| (Bound::AtMost, 1.0 + limit, true)),
                 plan.at_most.map(|limit| (Bound::AtMost, limit, false)),
+                plan.at_least.map(|limit| (Bound::AtLeast, limit, false)),
             ];
             let mut given = limits.into_iter().flatten();
             let (Some((bound, limit, is_ratio)), None) = (given.next(), given.next()) else {
@@ -558,6 +689,11 @@ mod tests {
                 "no program x",
             ),
             ("id = \"hello\"", "id = \"a:b\"", "not a name"),
+            (
+                "kind = \"load\"",
+                "kind = \"micro\"\nfunction = \"f\"",
+                "a function or arms",
+            ),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
@@ -566,15 +702,32 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_has_as_many_rounds_as_its_rules_need() {
+        let found: Vec<u32> = [0, 1, 2, 3, 6, 10, 13].map(min_rounds).to_vec();
+        assert_eq!(found, [6, 6, 7, 7, 8, 9, 10]);
+        let rule = GOOD.split_once("[[cell.target]]").unwrap().1;
+        let second = rule.replacen("id = \"cpu\"", "id = \"again\"", 1);
+        let error = parse(&format!("{GOOD}\n[[cell.target]]{second}")).unwrap_err();
+        assert_eq!(
+            error,
+            "fewer than 7 rounds, which its 2 rules need together"
+        );
+    }
+
+    #[test]
     fn the_shipped_matrices_are_good() {
         let mut ids = BTreeSet::new();
         for text in [
+            include_str!("../../matrix/client.toml"),
             include_str!("../../matrix/core.toml"),
             include_str!("../../matrix/features.toml"),
+            include_str!("../../matrix/growth.toml"),
+            include_str!("../../matrix/micro.toml"),
             include_str!("../../matrix/python.toml"),
+            include_str!("../../matrix/web.toml"),
         ] {
             let matrix = parse(text).unwrap();
-            assert!(matrix.programs["justapi"].subject);
+            assert!(matrix.programs.values().any(|program| program.subject));
             for cell in matrix.cells {
                 assert!(ids.insert(cell.id.clone()), "{} is in both", cell.id);
             }
@@ -609,6 +762,63 @@ mod tests {
         let unknown = "same_as = \"ours\", exchange = { path = \"/\", speed = 1 } }";
         let error = parse(&GOOD.replacen(aa, unknown, 1)).unwrap_err();
         assert!(error.contains("unknown field `speed`"), "{error}");
+    }
+
+    #[test]
+    fn clients_are_compared_among_each_other() {
+        let programs = "[program.wrk]\ncommand = [\"wrk\"]\nreport = \"wrk\"\n";
+        let with_clients = GOOD
+            .replacen(
+                "{ program = \"ours\" }",
+                "{ program = \"ours\", client = \"wrk\" }",
+                1,
+            )
+            .replacen("same_as", "client = \"wrk\", same_as", 1)
+            .replacen("measure_ms = 10", "measure_ms = 2000", 1)
+            + programs;
+        let cell = &parse(&with_clients).unwrap().cells[0];
+        assert_eq!(cell.arms[1].client.as_deref(), Some("wrk"));
+        for (from, to, expected) in [
+            (
+                "client = \"wrk\", same_as",
+                "same_as",
+                "all arms have a client or none",
+            ),
+            (
+                "client = \"wrk\", same_as",
+                "client = \"oha\", same_as",
+                "no program oha with a report",
+            ),
+            (
+                "client = \"wrk\", same_as",
+                "client = \"ours\", same_as",
+                "no program ours with a report",
+            ),
+            (
+                "program = \"ours\", client",
+                "program = \"wrk\", client",
+                "is a client and no server",
+            ),
+            ("rounds = 6", "rounds = 6\nmethod = \"POST\"", "plain GET"),
+            (
+                "rounds = 6",
+                "rounds = 6\nheaders = { a = \"b\" }",
+                "plain GET",
+            ),
+            ("measure_ms = 2000", "measure_ms = 2500", "whole seconds"),
+            ("report = \"wrk\"", "report = \"ab\"", "unknown variant"),
+            ("rounds = 6", "rounds = 6\nrate = 5.0", "do not agree on"),
+            ("[\"wrk\"]", "[\"wrk\", \"{rate}\"]", "do not agree on"),
+            (
+                "rounds = 6",
+                "rounds = 6\nbackground = { connections = 1, exchange = { path = \"/\" } }",
+                "beside the bench's own client",
+            ),
+        ] {
+            assert!(with_clients.contains(from), "{from}");
+            let error = parse(&with_clients.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
     }
 
     #[test]
@@ -652,6 +862,52 @@ mod tests {
             let error = parse(&GOOD.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn a_rate_and_a_background_are_of_requests_by_the_engine() {
+        let with = |lines: &str| {
+            let id = "id = \"hello\"";
+            parse(&GOOD.replacen(id, &format!("{id}\n{lines}"), 1))
+        };
+        let background = "background = { connections = 2, exchange = { path = \"/b\" } }";
+        let cell = &with(&format!("rate = 250.5\n{background}")).unwrap().cells[0];
+        assert_eq!(cell.rate, Some(250.5));
+        assert_eq!(cell.background.as_ref().unwrap().exchange.path, "/b");
+        for (lines, expected) in [
+            ("rate = 0.0", "a number of requests per second"),
+            ("rate = inf", "a number of requests per second"),
+            ("rate = -1.0", "a number of requests per second"),
+            (
+                "rate = 1.0\necho = { text = true, bytes = 64 }",
+                "requests of a load cell",
+            ),
+            (&background.replace("= 2", "= 0"), "has connections"),
+            (
+                &background.replace("exchange = { path = \"/b\" }", "path = \"/b\""),
+                "unknown field",
+            ),
+        ] {
+            let error = with(lines).unwrap_err();
+            assert!(error.contains(expected), "{lines}: {error}");
+        }
+        let counted = GOOD
+            .replacen(
+                "{ program = \"ours\" }",
+                "{ program = \"ours\", engagement = \"n\" }",
+                1,
+            )
+            .replacen("same_as", "engagement = \"n\", same_as", 1)
+            .replacen(
+                "id = \"hello\"",
+                &format!("id = \"hello\"\n{background}"),
+                1,
+            );
+        let error = parse(&counted).unwrap_err();
+        assert!(error.contains("would count the background"), "{error}");
+        let start = GOOD.replacen("kind = \"load\"", "kind = \"start\"\nrate = 1.0", 1);
+        let error = parse(&start).unwrap_err();
+        assert!(error.contains("requests of a load cell"), "{error}");
     }
 
     #[test]

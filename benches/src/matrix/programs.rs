@@ -155,9 +155,18 @@ fn run_version(command: &[String]) -> Result<(String, Option<String>), String> {
     })
 }
 
-/// Why a program did not start, without the folder it is or would be in.
+/// Why a program did not start, without the folder it is or would be in; of a Python environment
+/// its name is kept, as each of them has a `python`.
 pub(super) fn not_started(program: &str, error: &std::io::Error) -> String {
-    let name = file_name(program);
+    let environment = Path::new(program)
+        .ancestors()
+        .filter_map(Path::file_name)
+        .map(|folder| folder.to_string_lossy())
+        .find(|folder| folder.starts_with(".venv-"));
+    let name = match environment {
+        Some(environment) => format!("{} of {environment}", file_name(program)),
+        None => file_name(program),
+    };
     match error.kind() {
         std::io::ErrorKind::NotFound => format!("{name} is not installed"),
         _ => format!("cannot start {name}: {error}"),
@@ -219,7 +228,7 @@ fn locked_versions(root: &Path, packages: &[String]) -> BTreeMap<String, String>
 }
 
 /// Describes the source tree; files of the ledger itself do not make it dirty.
-pub(super) fn source(root: &Path) -> Source {
+pub(crate) fn source(root: &Path) -> Source {
     let git = |arguments: &[&str]| {
         let output = git_command(root)
             .args(arguments)
@@ -269,10 +278,26 @@ mod tests {
             packages: vec![String::from("hyper")],
             config: None,
             stop_signal: StopSignal::default(),
+            report: None,
         };
         let mut options = RunOptions::new("m.toml", "/nonexistent/bin", "target");
         options.root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
         identify(&plan, &options)
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named_without_its_folder() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        for (program, expected) in [
+            ("/srv/a/.venv/bin/uvicorn", "uvicorn is not installed"),
+            ("wrk", "wrk is not installed"),
+            (
+                "/srv/a/.venv-predecessor/bin/python",
+                "python of .venv-predecessor is not installed",
+            ),
+        ] {
+            assert_eq!(not_started(program, &missing), expected);
+        }
     }
 
     #[test]
@@ -304,6 +329,7 @@ mod tests {
             packages: Vec::new(),
             config: config.map(PathBuf::from),
             stop_signal: StopSignal::default(),
+            report: None,
         }
     }
 

@@ -6,31 +6,43 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::Error;
 use crate::ledger::{
-    ArmRecord, CellRecord, EngagementRecord, LoadRecord, RoundRecord, Workload, hexadecimal,
-    sha256_hex,
+    ArmRecord, CellRecord, EngagementRecord, LoadRecord, OpenRecord, RoundRecord, Workload,
+    hexadecimal, sha256_hex,
 };
 use crate::load::{
-    self, EventFeed, Exchange, Expectation, ExpectedBody, LoadPlan, LoadReport, Outcome,
-    RequestTemplate, ResponseDigest, Stop, Trust, WebSocketEcho, parse_target,
+    self, EventFeed, Exchange, Expectation, ExpectedBody, LatencySummary, LoadPlan, LoadReport,
+    OpenLoop, Outcome, Pace, RequestTemplate, ResponseDigest, Stop, Trust, WebSocketEcho,
+    parse_target,
 };
-use crate::machine::{Placement, process_usage};
+use crate::machine::{Placement, Watch, process_usage};
 
+use super::background::{Measured, beside};
+use super::client;
 use super::coded::decode;
 use super::content;
 use super::exchange::{get_and_hold, get_body, get_counter};
 use super::plan::{Matrix, StopSignal};
+use super::printed;
 use super::programs::Config;
 use super::server::Server;
 
 /// Far above any answer of a healthy server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Length from which of the bodies of a file a sample is compared: sixteen receive buffers. Below,
+/// most of what an answer costs the client is not the copy of its body.
+const SAMPLED_BYTES: usize = 1024 * 1024;
+
+/// Of each connection every so many answers is in that sample: 1/32 of the copies remain.
+const SAMPLE: NonZeroU32 = NonZeroU32::new(32).expect("it is not zero");
 
 /// Where servers show their counters.
 const METRICS_PATH: &str = "/metrics";
@@ -109,7 +121,11 @@ impl Bench {
         if let Err(reason) = server.wait_until_it_accepts() {
             return Ok(Some(reason));
         }
-        let mut plan = self.plan(cell, workload, arm, &server)?;
+        let mut plan = self.plan(cell.connections, workload, arm, &server)?;
+        plan.stop = Stop::Duration(Duration::from_millis(cell.measure_ms));
+        if let Some(rate) = cell.offered_rate {
+            plan.pace = Pace::Open(OpenLoop::constant(rate.value()));
+        }
         let probed = match probe(&plan, workload, &server) {
             Ok(found) => found,
             Err(reason) => return Ok(Some(reason)),
@@ -118,55 +134,154 @@ impl Bench {
         let body = digest.body_sha256;
         result.probe_body_sha256 = Some(hexadecimal(&body));
         // From here on every body is compared, so errors and other work cannot count. Bytes where
-        // they are at hand: hashing a large body costs more than all that is measured.
+        // they are at hand: hashing a large body costs more than all that is measured. Of files so
+        // large that the client would be the limit, a sample; each has its length and status.
         plan.expect.body = match (&plan.exchange, coded, &self.content, &workload.file) {
             // Messages and events are compared with what was sent.
             (Exchange::Echo(_) | Exchange::Feed(_), ..) => None,
             (_, Some(coded), ..) => Some(ExpectedBody::Bytes(coded)),
+            (_, _, Some(content), Some(_)) if content.len() >= SAMPLED_BYTES => {
+                Some(ExpectedBody::Sampled {
+                    bytes: content.clone(),
+                    every: SAMPLE,
+                })
+            }
             (_, _, Some(content), Some(_)) => Some(ExpectedBody::Bytes(content.clone())),
             _ => Some(ExpectedBody::Sha256(body)),
         };
 
-        if cell.warm_up_ms > 0 {
-            plan.stop = Stop::Duration(Duration::from_millis(cell.warm_up_ms));
-            let warm_up = load::run(&plan, stop_flag)?;
-            if let Some(reason) = errors(&warm_up, cell.connections) {
-                return Ok(Some(format!("warm-up: {reason}")));
-            }
-        }
-        plan.stop = Stop::Duration(Duration::from_millis(cell.measure_ms));
-        let counter = || read_counter(arm, &server);
-        let counted_before = match counter() {
-            Ok(count) => count,
+        let background = match self.background_plan(cell, arm, &server)? {
+            Ok(plan) => plan,
             Err(reason) => return Ok(Some(reason)),
         };
-        let before = process_usage(server.pid());
-        let report = load::run(&plan, stop_flag)?;
-        let after = process_usage(server.pid());
-        if report.interrupted {
-            return Err(Error::Interrupted);
-        }
-        report.check_invariants()?;
-        result.load = Some(load_record(&report, digest.body_len));
-        result.rss_before_bytes = before.rss_bytes;
-        result.server_cpu_ns = after.cpu_ns_since(&before);
-        result.client_cpu_ns = Some(report.client_cpu_ns);
-        result.rss_bytes = after.rss_bytes;
-        result.peak_rss_bytes = after.peak_rss_bytes;
-        if let Some(reason) = errors(&report, cell.connections) {
-            return Ok(Some(reason));
-        }
-        match counter() {
-            Ok(counted) => {
-                result.engagement = engagement(arm, counted_before, counted, &report);
+        let warm = WarmServer {
+            cell,
+            arm,
+            server: &server,
+            plan: &plan,
+            body_bytes: digest.body_len,
+        };
+        match beside(background, || self.loaded(&warm, result, stop_flag))? {
+            Ok(((), Some(report))) => {
+                result.background = Some(load_record(&report));
+                // It was for both, and nobody knows how much for which.
+                result.server_cpu_ns = None;
+                result.client_cpu_ns = both_clients(result, &report);
             }
+            Ok(((), None)) => {}
             Err(reason) => return Ok(Some(reason)),
+        }
+        for name in &arm.counters {
+            match get_counter(server.address(), METRICS_PATH, name) {
+                Ok(count) => {
+                    result.counters.insert(name.clone(), count);
+                }
+                Err(error) => return Ok(Some(format!("cannot read {name}: {error}"))),
+            }
         }
         Ok(match probe(&plan, workload, &server) {
             Ok(again) if again.digest.body_sha256 == body => self.stop(arm, server).err(),
             Ok(_) => Some(String::from("the body changed during the round")),
             Err(reason) => Some(format!("after the load: {reason}")),
         })
+    }
+
+    /// The loop beside the measured one, held to the body that the server sends now.
+    fn background_plan(
+        &self,
+        cell: &CellRecord,
+        arm: &ArmRecord,
+        server: &Server,
+    ) -> Measured<Option<LoadPlan>> {
+        let Some(background) = &cell.background else {
+            return Ok(Ok(None));
+        };
+        let workload = &background.workload;
+        let mut plan = self.plan(background.connections, workload, arm, server)?;
+        Ok(probe(&plan, workload, server)
+            .map(|found| {
+                plan.expect.body = Some(ExpectedBody::Sha256(found.digest.body_sha256));
+                Some(plan)
+            })
+            .map_err(|reason| format!("background: {reason}")))
+    }
+
+    /// Warms a probed server up and measures it; returns why the round is invalid.
+    fn loaded(
+        &self,
+        warm: &WarmServer<'_>,
+        result: &mut RoundRecord,
+        stop_flag: &AtomicBool,
+    ) -> Measured<()> {
+        let WarmServer {
+            cell, arm, server, ..
+        } = *warm;
+        if cell.warm_up_ms > 0 {
+            let plan = LoadPlan {
+                stop: Stop::Duration(Duration::from_millis(cell.warm_up_ms)),
+                ..warm.plan.clone()
+            };
+            let warm_up = load::run(&plan, stop_flag)?;
+            if let Some(reason) = errors(&warm_up, cell.connections) {
+                return Ok(Err(format!("warm-up: {reason}")));
+            }
+        }
+        let counter = || read_counter(arm, server);
+        let counted_before = match counter() {
+            Ok(count) => count,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let answers = match self.measured(warm, result, stop_flag)? {
+            Ok(answers) => answers,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        Ok(counter().map(|counted| {
+            result.engagement = engagement(arm, counted_before, counted, answers);
+        }))
+    }
+
+    /// Loads a warm server for the measured time; returns how many answers it gave, or why the round
+    /// is invalid.
+    fn measured(
+        &self,
+        warm: &WarmServer<'_>,
+        result: &mut RoundRecord,
+        stop_flag: &AtomicBool,
+    ) -> Measured<u64> {
+        let WarmServer {
+            cell, arm, server, ..
+        } = *warm;
+        let watch = Watch::start();
+        let before = process_usage(server.pid());
+        let loaded = match &arm.client {
+            None => own_load(warm.plan, stop_flag)?,
+            Some(client) => {
+                let path = arm.workload(cell).map_or("/", |workload| &workload.path);
+                let url = format!("http://{}{path}", server.address());
+                let (folder, cpu) = (self.folder.path(), self.placement.client_cpu);
+                match client::measure(client, &url, cell, folder, cpu) {
+                    Ok(loaded) => loaded,
+                    Err(reason) => return Ok(Err(reason)),
+                }
+            }
+        };
+        let after = process_usage(server.pid());
+        result.fixture = watch.stop();
+        if let (Some(fixture), Some(_)) = (&mut result.fixture, &arm.client) {
+            // It has ended, and took its time along.
+            let foreign_ns = fixture.foreign_ns;
+            fixture.foreign_ns = foreign_ns.map(|ns| ns.saturating_sub(loaded.client_cpu_ns));
+        }
+        result.rss_before_bytes = before.rss_bytes;
+        result.server_cpu_ns = after.cpu_ns_since(&before);
+        result.client_cpu_ns = Some(loaded.client_cpu_ns);
+        result.rss_bytes = after.rss_bytes;
+        result.peak_rss_bytes = after.peak_rss_bytes;
+        result.load = Some(LoadRecord {
+            body_bytes: Some(warm.body_bytes),
+            ..loaded.load
+        });
+        Ok(loaded.errors.map_or(Ok(loaded.answers), Err))
     }
 
     /// Measures the time to the first answer, and memory; returns why the round is invalid.
@@ -201,6 +316,24 @@ impl Bench {
         self.stop(arm, server)
     }
 
+    /// Runs a program that measures something itself and prints the mean nanoseconds of one call;
+    /// returns why the round is invalid.
+    pub(super) fn printed_round(
+        &self,
+        cell: &CellRecord,
+        arm: usize,
+        result: &mut RoundRecord,
+    ) -> Option<String> {
+        let command = &cell.arms[arm].command;
+        match printed::measure(command, self.folder.path(), self.placement.server_cpu) {
+            Ok(mean) => {
+                result.ns_per_op = Some(mean);
+                None
+            }
+            Err(reason) => Some(reason),
+        }
+    }
+
     fn start(&self, arm: &ArmRecord) -> Result<Server, String> {
         let config = self.configs.get(&arm.program);
         let cpu = self.placement.server_cpu;
@@ -214,7 +347,7 @@ impl Bench {
 
     fn plan(
         &self,
-        cell: &CellRecord,
+        connections: u32,
         workload: &Workload,
         arm: &ArmRecord,
         server: &Server,
@@ -241,21 +374,16 @@ impl Bench {
         let method = &workload.method;
         let request = RequestTemplate::serialise(&target, method, &path, &headers, body, true)?;
         Ok(LoadPlan {
-            target,
-            requests: vec![request],
-            connections: cell.connections as usize,
-            threads: 1,
-            stop: Stop::Requests(1),
-            warm_up: Duration::ZERO,
+            connections: connections as usize,
             request_timeout: REQUEST_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
-            keep_alive: true,
             expect: Expectation {
                 status: Some(workload.expect_status),
                 body: None,
             },
             exchange,
             cpus: self.placement.client_cpu.map(|cpu| vec![cpu]),
+            ..LoadPlan::new(target, vec![request])
         })
     }
 }
@@ -313,24 +441,75 @@ fn engagement(
     arm: &ArmRecord,
     before: Option<u64>,
     after: Option<u64>,
-    report: &LoadReport,
+    answers: u64,
 ) -> Option<EngagementRecord> {
     Some(EngagementRecord {
         counter: arm.engagement.clone()?,
         // A counter that fell belongs to a server that was restarted, which no count makes good.
         counted: after?.saturating_sub(before?),
+        answers,
+    })
+}
+
+/// A server that has been probed and warmed up, and what it is to be loaded with.
+struct WarmServer<'a> {
+    cell: &'a CellRecord,
+    arm: &'a ArmRecord,
+    server: &'a Server,
+    plan: &'a LoadPlan,
+    /// Length of the body of each answer.
+    body_bytes: u64,
+}
+
+/// What a client did in the measured interval.
+pub(super) struct Loaded {
+    pub(super) load: LoadRecord,
+    /// CPU time of the client.
+    pub(super) client_cpu_ns: u64,
+    /// Whole answers, good or not.
+    pub(super) answers: u64,
+    /// Why the round cannot be used.
+    pub(super) errors: Option<String>,
+}
+
+/// CPU time of both loops in the measured window: the background's is taken to be even over its
+/// longer one.
+fn both_clients(result: &RoundRecord, background: &LoadReport) -> Option<u64> {
+    let window_ns = result.load.as_ref()?.window_ns?;
+    let share = window_ns as f64 / background.window_ns? as f64;
+    let beside = background.client_cpu_ns as f64 * share;
+    Some(result.client_cpu_ns? + beside as u64)
+}
+
+/// Loads the server with the bench's own engine.
+fn own_load(plan: &LoadPlan, stop_flag: &AtomicBool) -> Result<Loaded, Error> {
+    let report = load::run(plan, stop_flag)?;
+    if report.interrupted {
+        return Err(Error::Interrupted);
+    }
+    report.check_invariants()?;
+    let connections = u32::try_from(plan.connections).unwrap_or(u32::MAX);
+    Ok(Loaded {
+        load: load_record(&report),
+        client_cpu_ns: report.client_cpu_ns,
         answers: report.outcomes.responses(),
+        errors: errors(&report, connections),
     })
 }
 
 /// What is wrong with the outcomes of a run; aborted at its end is what every run has.
-fn errors(report: &LoadReport, connections: u32) -> Option<String> {
+///
+/// Where an open loop was not kept, the ratio of what was achieved says so.
+pub(super) fn errors(report: &LoadReport, connections: u32) -> Option<String> {
+    let is_open = report.open_loop.is_some();
     let bad: Vec<String> = report
         .outcomes
         .iter()
         .filter(|(outcome, count)| match outcome {
             Outcome::Ok => false,
-            Outcome::AbortedAtDeadline | Outcome::NotSent => *count > u64::from(connections),
+            Outcome::AbortedAtDeadline | Outcome::NotSent => {
+                !is_open && *count > u64::from(connections)
+            }
             _ => *count > 0,
         })
         .map(|(outcome, count)| format!("{count} {outcome}"))
@@ -341,17 +520,7 @@ fn errors(report: &LoadReport, connections: u32) -> Option<String> {
     (report.outcomes.get(Outcome::Ok) == 0).then(|| String::from("no good answer"))
 }
 
-fn load_record(report: &LoadReport, body_bytes: u64) -> LoadRecord {
-    let latency = &report.latency;
-    let latencies = [
-        ("min", latency.min_ns),
-        ("p50", latency.p50_ns),
-        ("p90", latency.p90_ns),
-        ("p95", latency.p95_ns),
-        ("p99", latency.p99_ns),
-        ("p99_9", latency.p99_9_ns),
-        ("max", latency.max_ns),
-    ];
+fn load_record(report: &LoadReport) -> LoadRecord {
     LoadRecord {
         window_ns: report.window_ns,
         attempts: report.attempts,
@@ -360,7 +529,28 @@ fn load_record(report: &LoadReport, body_bytes: u64) -> LoadRecord {
             .filter(|(_, count)| *count > 0)
             .map(|(outcome, count)| (outcome.name().to_owned(), count))
             .collect(),
-        latency_ns: latencies.map(|(name, ns)| (name.to_owned(), ns)).into(),
-        body_bytes: Some(body_bytes),
+        latency_ns: percentiles(report.shown_latency()),
+        body_bytes: None,
+        bodies_compared: report.bodies_compared,
+        open: (report.open_loop.as_ref()).map(|open| OpenRecord {
+            due: report.attempts,
+            answered: report.outcomes.responses(),
+            lateness_ns: percentiles(&open.lateness),
+        }),
+        client: None,
     }
+}
+
+/// A summary by the names of the record.
+fn percentiles(times: &LatencySummary) -> BTreeMap<String, Option<u64>> {
+    let named = [
+        ("min", times.min_ns),
+        ("p50", times.p50_ns),
+        ("p90", times.p90_ns),
+        ("p95", times.p95_ns),
+        ("p99", times.p99_ns),
+        ("p99_9", times.p99_9_ns),
+        ("max", times.max_ns),
+    ];
+    named.map(|(name, ns)| (name.to_owned(), ns)).into()
 }

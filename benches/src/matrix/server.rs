@@ -29,7 +29,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_PAUSE: Duration = Duration::from_micros(50);
 
 /// Environment variables that would configure our server besides its command line.
-const SETTINGS: &[u8] = b"JUSTAPI_";
+pub(super) const SETTINGS: &[u8] = b"JUSTAPI_";
 
 /// A running server.
 #[derive(Debug)]

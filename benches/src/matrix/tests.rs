@@ -43,6 +43,7 @@ fn serves_when_asked() {
                     ("counts", "/metrics") => ("200 OK", format!("sent_total {number}\n")),
                     ("idles", "/metrics") => ("200 OK", String::from("sent_total 7\n")),
                     (_, "/other") => ("200 OK", String::from("the other")),
+                    ("fails-on-late", "/late") if number > 5 => ("500 Oops", String::from("no")),
                     ("fails-later", _) if number > 5 => ("500 Oops", String::from("no")),
                     ("changes", _) if number > 5 => ("200 OK", String::from("hellO")),
                     ("other-body", _) => ("200 OK", String::from("other")),
@@ -111,6 +112,7 @@ impl Trial {
         let behaviours = [
             "good",
             "fails-later",
+            "fails-on-late",
             "changes",
             "other-body",
             "counts",
@@ -290,6 +292,107 @@ fn a_made_file_is_compared_whole_in_each_answer() {
 }
 
 #[test]
+fn of_large_files_a_sample_is_compared_and_the_record_says_so() {
+    let arms = "{ program = \"file\" }, { program = \"file-torn\" }";
+    let file = "file = { name = \"f.bin\", bytes = 1048576 }\n";
+    let mut trial = Trial::new(&unhurried(&load_cell(arms, file)));
+    let cell = trial.cell();
+    assert_eq!(cell.rows[0].invalid, None);
+    for round in cell.rounds.iter().filter(|round| round.label == "file") {
+        let load = round.load.as_ref().unwrap();
+        // Each of the two connections compares its first answer and every 32nd after it.
+        let compared = load.bodies_compared.unwrap();
+        assert!((1..=2 + load.ok / 32).contains(&compared), "{load:?}");
+    }
+    let reason = cell.rows[1].invalid.as_deref().unwrap();
+    assert!(reason.contains("body"), "{reason}");
+}
+
+#[test]
+fn an_offered_rate_is_an_open_loop_with_its_lateness() {
+    let rest = "rate = 200.0\n[[cell.target]]\nid = \"kept\"\nmetric = \"achieved_ratio\"\n\
+                arm = \"good\"\nat_least = 0.001\n";
+    let mut trial = Trial::new(&unhurried(&load_cell("{ program = \"good\" }", rest)));
+    let record = trial.run().unwrap();
+    let cell = &record.cells[0];
+    assert_eq!(cell.offered_rate, Decimal::new(200.0));
+    let row = &cell.rows[0];
+    assert_eq!(row.invalid, None);
+    for round in &cell.rounds {
+        let open = round.load.as_ref().unwrap().open.as_ref().unwrap();
+        assert!((59..=61).contains(&open.due), "{open:?}");
+        assert!(
+            open.lateness_ns["max"] >= open.lateness_ns["p50"],
+            "{open:?}"
+        );
+    }
+    let ratio = row.metrics[&Metric::AchievedRatio];
+    assert!((0.0..=1.0).contains(&ratio.min.value()) && ratio.max.value() <= 1.0);
+    assert!(row.metrics[&Metric::LatenessMaxUs].median.value() > 0.0);
+    assert_eq!(
+        cell.verdicts[0].rule,
+        "achieved_ratio of good ≥ 0.00100 of offered"
+    );
+    assert_ne!(cell.verdicts[0].verdict, Verdict::Invalid);
+
+    let root = trial.folder.path();
+    let section = ledger::append(root, record).unwrap().section;
+    assert!(section.contains("lateness_max_us [µs]"), "{section}");
+    ledger::verify(root).unwrap();
+}
+
+#[test]
+fn a_background_is_loaded_meanwhile_and_is_no_part_of_the_row() {
+    let background = |body: &str| {
+        format!(
+            "background = {{ connections = 3, exchange = {{ path = \"/other\", \
+             expect_body = \"{body}\" }} }}\n"
+        )
+    };
+    let arms = "{ program = \"counts\", counters = [\"sent_total\"] }";
+    let mut trial = Trial::new(&unhurried(&load_cell(arms, &background("the other"))));
+    let record = trial.run().unwrap();
+    let cell = &record.cells[0];
+    let row = &cell.rows[0];
+    assert_eq!(row.invalid, None);
+    assert!(row.metrics.contains_key(&Metric::P50Us));
+    // Nobody knows which part of the CPU time was for which of the two.
+    assert!(!row.metrics.contains_key(&Metric::CpuUsPerRequest));
+    for round in &cell.rounds {
+        let (load, background) = (round.load.as_ref(), round.background.as_ref());
+        let answers = load.unwrap().ok + background.unwrap().ok;
+        assert!(background.unwrap().ok > 0);
+        assert!(round.counters["sent_total"] >= answers, "{round:?}");
+    }
+    let root = trial.folder.path();
+    ledger::append(root, record).unwrap();
+    ledger::verify(root).unwrap();
+
+    let cell = Trial::new(&load_cell("{ program = \"good\" }", &background("this"))).cell();
+    let reason = cell.rows[0].invalid.as_deref().unwrap();
+    assert!(reason.contains("background: another body"), "{reason}");
+    // It begins to fail after the sixth answer, under the load of both.
+    let late = "background = { connections = 3, exchange = { path = \"/late\" } }\n";
+    let cell = Trial::new(&load_cell("{ program = \"fails-on-late\" }", late)).cell();
+    let reason = cell.rows[0].invalid.as_deref().unwrap();
+    assert!(
+        reason.contains("background: ") && reason.contains("status_mismatch"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn what_the_machine_did_before_is_recorded() {
+    let mut trial = Trial::new(&load_cell("{ program = \"good\" }", ""));
+    let record = trial.run().unwrap();
+    let before = record.before.as_ref().unwrap();
+    assert!(before.fixture.is_some() && before.load_average.is_some());
+    let disturbances = |caveat: &&String| caveat.starts_with("a quiet machine: before the run");
+    let caveats = record.caveats.iter().filter(disturbances).count();
+    assert_eq!(caveats, before.overridden.len());
+}
+
+#[test]
 fn a_coded_body_is_decoded_and_compared_with_the_file() {
     let arms = "{ program = \"gzip\" }, { program = \"gzip-torn\" }, { program = \"file\" }";
     let file = "file = { name = \"f.json\", bytes = 3000 }\ncoding = \"gzip\"\n";
@@ -412,4 +515,60 @@ fn records_name_no_folder_of_the_machine() {
     ] {
         assert_eq!(super::portable(part, root), expected);
     }
+}
+
+/// Clients of their own, played by a shell: what they print is theirs to say, within limits.
+#[test]
+fn clients_of_their_own_are_rows() {
+    let client = |name: &str, script: &str| {
+        format!(
+            "[program.{name}]\ncommand = [\"sh\", \"-c\", '{script}', \"sh\", \"{{url}}\", \
+             \"{{connections}}\", \"{{seconds}}\"]\nreport = \"wrk\"\n"
+        )
+    };
+    let honest = "test \"$2 $3\" = \"2 1\" && i=0 && while [ $i -lt 60000 ]; do i=$((i+1)); done; \
+                  echo \"  5000 requests in 1.00s, 1KB read\"; echo \"Requests/sec: 5000\"";
+    let programs = [
+        client("honest", honest),
+        client("failing", "echo \"no flag -c\" >&2; exit 3"),
+        client("silent", "true"),
+        client(
+            "refused",
+            "echo \"5 requests in 1.00s\"; echo \"Socket errors: connect 1, read 0, write 0, timeout 0\"; \
+             echo \"Requests/sec: 5\"",
+        ),
+    ]
+    .concat();
+    let arms = "{ program = \"good\", label = \"a\", client = \"honest\" }, \
+                { program = \"good\", label = \"aa\", client = \"honest\", same_as = \"a\" }, \
+                { program = \"good\", label = \"b\", client = \"failing\" }, \
+                { program = \"good\", label = \"c\", client = \"silent\" }, \
+                { program = \"good\", label = \"d\", client = \"refused\" }";
+    let target = "[[cell.target]]\nid = \"rate\"\nmetric = \"rate\"\narm = \"a\"\nversus = \"aa\"\n\
+                  ratio_at_least = 0.5\n";
+    let cell = load_cell(arms, target).replace("measure_ms = 60", "measure_ms = 1000");
+    let mut trial = Trial::new(&(programs + &cell));
+    let record = trial.run().unwrap();
+    let cell = &record.cells[0];
+    let good = &cell.rows[0];
+    assert_eq!(good.invalid, None);
+    assert_eq!(good.metrics[&Metric::Rate].median.text(0), "5,000");
+    assert!(good.metrics[&Metric::ClientCpuUsPerRequest].min.value() > 0.0);
+    let mut loads = cell.rounds.iter().filter_map(|round| round.load.as_ref());
+    assert!(loads.all(|load| load.body_bytes == Some(5)));
+    for (row, expected) in cell.rows[2..].iter().zip([
+        "failing: it ended with exit status: 3: no flag -c",
+        "silent: printed \"\", which is no report",
+        "1 connect_refused",
+    ]) {
+        let reason = row.invalid.as_deref().unwrap();
+        assert!(reason.ends_with(expected), "{reason}");
+    }
+    // Clients may be the limit here: that is what such a cell asks.
+    let reason = cell.verdicts[0].reason.as_deref();
+    assert_ne!(reason, Some("the client was the limit"));
+    assert!(record.programs.contains_key("honest"));
+    let root = trial.folder.path();
+    ledger::append(root, record).unwrap();
+    assert_eq!(ledger::verify(root).unwrap().num_records, 1);
 }

@@ -121,7 +121,7 @@ pub(super) fn binomial_half_at_most(n: usize, k: usize) -> f64 {
 
 /// Steele, Lea & Flood's `SplitMix64`. Own code because a record's interval must be recomputed
 /// bit for bit years later, whatever a random-number crate does to its streams.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SplitMix64(pub(crate) u64);
 
 impl SplitMix64 {
@@ -134,7 +134,7 @@ impl SplitMix64 {
     }
 
     /// Returns a number below `bound`; the bias of the multiply-shift is below 2⁻⁵⁰ for rounds.
-    fn below(&mut self, bound: usize) -> usize {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

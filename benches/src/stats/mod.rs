@@ -4,15 +4,19 @@
 //! as a seed), so a verifier recomputes what a record says bit for bit. An empty sample has no
 //! statistic: the answer is `None`, never 0.
 
+mod family;
 mod interval;
 mod paired;
+mod unpaired;
 
+pub use family::holm;
 pub(crate) use interval::SplitMix64;
 pub use interval::{
     BOOTSTRAP_RESAMPLES, Interval, IntervalMethod, bootstrap_median, median_interval,
     order_statistic_median,
 };
 pub use paired::{PairedEffect, paired_ratio, sign_test, wilcoxon_signed_rank};
+pub use unpaired::{UnpairedEffect, mann_whitney, unpaired_ratio};
 
 /// Returns the median; the mean of the middle two for an even count.
 pub fn median(samples: &[f64]) -> Option<f64> {

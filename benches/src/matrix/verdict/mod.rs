@@ -5,15 +5,23 @@
 //! which an arm differs from its own repetition decides nothing, and an invalid round makes its
 //! row and every rule on it INVALID. So does a counter that shows that answers took another path
 //! than the arm claims.
+//!
+//! A cell says by which edition of the rules it is judged, so that old ones keep their verdicts.
+//! The second edition adds three demands on PASS and FAIL (`second.rs`); the third takes a verdict
+//! that the limit of the client can only have worked against (`third.rs`).
 
+mod second;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;
+mod third;
 
 use std::collections::BTreeMap;
 
 use crate::ledger::{
     ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Metric, RoundRecord, Row,
-    Summary, Target, Verdict, VerdictRow,
+    Summary, Target, Verdict, VerdictRow, serving_row,
 };
 use crate::stats::{
     Interval, PairedEffect, median, median_absolute_deviation, median_interval, paired_ratio,
@@ -31,12 +39,20 @@ const CLIENT_BOUND: f64 = 0.95;
 
 /// Fills `rows` and `verdicts` of a cell from its arms, targets and rounds.
 pub fn judge(cell: &mut CellRecord, seed: u64) {
-    cell.rows = cell.arms.iter().map(|arm| row(cell, arm)).collect();
+    cell.rows = match &cell.serving {
+        Some(serving) => (cell.arms.iter())
+            .map(|arm| serving_row(cell, arm, serving))
+            .collect(),
+        None => cell.arms.iter().map(|arm| row(cell, arm)).collect(),
+    };
     cell.verdicts = cell
         .targets
         .iter()
         .map(|target| verdict(cell, target, seed))
         .collect();
+    if cell.rules_edition > 1 {
+        second::demand(cell);
+    }
 }
 
 fn row(cell: &CellRecord, arm: &ArmRecord) -> Row {
@@ -64,6 +80,7 @@ fn row(cell: &CellRecord, arm: &ArmRecord) -> Row {
         invalid,
         metrics,
         engagement: (arm.engagement.as_ref()).and_then(|counter| engagement_sum(counter, &rounds)),
+        model: None,
     }
 }
 
@@ -124,6 +141,8 @@ fn verdict(cell: &CellRecord, target: &Target, seed: u64) -> VerdictRow {
         estimate: None,
         p_sign: None,
         p_wilcoxon: None,
+        p_limit: None,
+        p_holm: None,
         noise: None,
         verdict: Verdict::Inconclusive,
         reason: None,
@@ -169,9 +188,7 @@ fn decide(
         interval = effect.interval;
         row.noise = noise(cell, target, seed).and_then(|e| estimate(e.effect, e.interval));
     } else {
-        let values: Vec<f64> = rounds_of(cell, &target.label)
-            .map(|round| value(round, target.metric))
-            .collect::<Option<_>>()
+        let values = values(cell, &target.label, target.metric)
             .ok_or_else(|| open("the metric was not measured"))?;
         row.num_rounds = values.len() as u32;
         center = median(&values).ok_or_else(|| open("no rounds"))?;
@@ -186,10 +203,13 @@ fn decide(
         }
     }
     let is_throughput = matches!(target.metric, Metric::Rate | Metric::BytesPerSecond);
-    if is_throughput && client_bound(cell, target) {
+    let decided = bounds(target, &estimate);
+    let is_bound = is_throughput && !compares_clients(cell) && client_bound(cell, target);
+    let holds = || cell.rules_edition > 2 && third::holds(cell, target, decided);
+    if is_bound && !holds() {
         return Err(open("the client was the limit"));
     }
-    bounds(target, &estimate).ok_or_else(|| open("the interval does not decide"))
+    decided.ok_or_else(|| open("the interval does not decide"))
 }
 
 fn bounds(target: &Target, estimate: &Estimate) -> Option<Verdict> {
@@ -239,19 +259,34 @@ fn is_noisy(noise: &Estimate) -> bool {
         || noise.high.value() < 1.0 - MAX_NOISE_GAP
 }
 
+/// Whether the clients are what a cell measures; then their limit is the result.
+fn compares_clients(cell: &CellRecord) -> bool {
+    cell.arms.iter().all(|arm| arm.client.is_some())
+}
+
 fn client_bound(cell: &CellRecord, target: &Target) -> bool {
-    let busy = |label: &str| {
-        let shares: Option<Vec<f64>> = rounds_of(cell, label)
-            .map(|round| {
-                let window_ns = round.load.as_ref()?.window_ns?;
-                Some(round.client_cpu_ns? as f64 / window_ns as f64)
-            })
-            .collect();
-        shares
-            .and_then(|shares| median(&shares))
-            .is_none_or(|share| share > CLIENT_BOUND)
-    };
+    let busy = |label: &str| is_client_bound(cell, label);
     busy(&target.label) || target.versus.as_deref().is_some_and(busy)
+}
+
+/// Whether the load engine, rather than the server, set the rate of an arm.
+pub(crate) fn is_client_bound(cell: &CellRecord, label: &str) -> bool {
+    let shares: Option<Vec<f64>> = rounds_of(cell, label)
+        .map(|round| {
+            let window_ns = round.load.as_ref()?.window_ns?;
+            Some(round.client_cpu_ns? as f64 / window_ns as f64)
+        })
+        .collect();
+    shares
+        .and_then(|shares| median(&shares))
+        .is_none_or(|share| share > CLIENT_BOUND)
+}
+
+/// The values of a metric in the rounds of an arm; `None` when a round lacks it.
+pub(crate) fn values(cell: &CellRecord, label: &str, metric: Metric) -> Option<Vec<f64>> {
+    rounds_of(cell, label)
+        .map(|round| value(round, metric))
+        .collect()
 }
 
 /// Pairs two arms by round; `None` when a round of either lacks the metric, or has no more of it
@@ -263,7 +298,11 @@ fn compare(
     theirs: &str,
     seed: u64,
 ) -> Option<PairedEffect> {
-    let pairs: Vec<(f64, f64)> = rounds_of(cell, ours)
+    paired_ratio(&pairs(cell, target, ours, theirs)?, seed)
+}
+
+fn pairs(cell: &CellRecord, target: &Target, ours: &str, theirs: &str) -> Option<Vec<(f64, f64)>> {
+    rounds_of(cell, ours)
         .map(|round| {
             let same_round = |label| {
                 let mut rounds = rounds_of(cell, label);
@@ -283,8 +322,7 @@ fn compare(
                 beyond(same_round(theirs)?)?,
             ))
         })
-        .collect::<Option<_>>()?;
-    paired_ratio(&pairs, seed)
+        .collect()
 }
 
 fn rounds_of<'a>(cell: &'a CellRecord, label: &'a str) -> impl Iterator<Item = &'a RoundRecord> {
@@ -295,6 +333,10 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
     let load = round.load.as_ref();
     let latency_us = |name| {
         let ns = (*load?.latency_ns.get(name)?)?;
+        Some(ns as f64 / 1e3)
+    };
+    let lateness_us = |name| {
+        let ns = (*load?.open.as_ref()?.lateness_ns.get(name)?)?;
         Some(ns as f64 / 1e3)
     };
     match metric {
@@ -320,6 +362,24 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
             (window_ns > 0).then_some(bytes * 1e9 / window_ns as f64)
         }
         Metric::RssGrowthBytes => Some(round.rss_bytes? as f64 - round.rss_before_bytes? as f64),
+        // The bench's own engine is measured too, but it is not what its cells are about.
+        Metric::ClientCpuUsPerRequest => {
+            let load = load.filter(|load| load.client.is_some())?;
+            (load.ok > 0).then_some(round.client_cpu_ns? as f64 / load.ok as f64 / 1e3)
+        }
+        Metric::AchievedRatio => {
+            let open = load?.open.as_ref()?;
+            (open.due > 0).then_some(open.answered as f64 / open.due as f64)
+        }
+        Metric::LatenessP50Us => lateness_us("p50"),
+        Metric::LatenessP99Us => lateness_us("p99"),
+        Metric::LatenessMaxUs => lateness_us("max"),
+        // Of requests to a model server.
+        Metric::OutputTps
+        | Metric::TtftMs
+        | Metric::DecodeTps
+        | Metric::PrefillTps
+        | Metric::AdmittedRequests => None,
     }
 }
 

@@ -1,10 +1,15 @@
 //! The rules of the judge, on synthetic rounds.
 
 use super::*;
-use crate::ledger::{ArmRecord, CellKind, LoadRecord};
+use crate::ledger::{ArmRecord, CellKind, LoadRecord, RoundFixture};
 
 /// A cell with the arms ours, aa and theirs, and the CPU cost of each by round, in ns.
 fn cell(costs: [&[u64]; 3], target: Target) -> CellRecord {
+    cell_of(costs, vec![target])
+}
+
+/// The same with any number of rules.
+pub(super) fn cell_of(costs: [&[u64]; 3], targets: Vec<Target>) -> CellRecord {
     let labels = ["ours", "aa", "theirs"];
     let mut rounds = Vec::new();
     for (label, costs) in labels.iter().zip(costs) {
@@ -32,17 +37,23 @@ fn cell(costs: [&[u64]; 3], target: Target) -> CellRecord {
         same_as: (label == "aa").then(|| String::from("ours")),
         workload: None,
         engagement: None,
+        counters: Vec::new(),
+        client: None,
     };
     CellRecord {
         id: String::from("hello"),
         kind: CellKind::Load,
         workload: None,
         connections: 1,
+        offered_rate: None,
+        background: None,
         num_rounds: costs[0].len() as u32,
         warm_up_ms: 0,
         measure_ms: 1000,
         arms: labels.map(arm).to_vec(),
-        targets: vec![target],
+        targets,
+        rules_edition: 1,
+        serving: None,
         rounds,
         rows: Vec::new(),
         verdicts: Vec::new(),
@@ -390,4 +401,191 @@ fn bytes_and_growth_are_values_of_a_round() {
     };
     assert_eq!(value(&without, Metric::BytesPerSecond), None);
     assert_eq!(value(&without, Metric::RssGrowthBytes), None);
+}
+
+/// The cell judged by the second edition of the rules.
+fn second(costs: [&[u64]; 3], targets: Vec<Target>) -> CellRecord {
+    let mut cell = cell_of(costs, targets);
+    cell.rules_edition = 2;
+    judge(&mut cell, 1);
+    cell
+}
+
+const STEADY_10: [u64; 10] = [1000, 1002, 998, 1001, 999, 1000, 1003, 997, 1002, 999];
+const DOUBLE_10: [u64; 10] = [2000, 2004, 1996, 2002, 1998, 2000, 2006, 1994, 2004, 1998];
+
+#[test]
+fn the_second_edition_corrects_for_the_rules_of_the_cell() {
+    let rules = |count: usize| {
+        (0..count)
+            .map(|index| Target {
+                id: format!("cpu-{index}"),
+                ..at_most(1.0, 0.0)
+            })
+            .collect::<Vec<_>>()
+    };
+    // Six rounds reject one rule at 2/64, but not two of them: 4/64 is above 5 %.
+    let cell = second([&STEADY, &STEADY, &DOUBLE], rules(1));
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+    assert_eq!(cell.verdicts[0].p_limit.unwrap().text(5), "0.03125");
+    let cell = second([&STEADY, &STEADY, &DOUBLE], rules(2));
+    for row in &cell.verdicts {
+        assert_eq!(row.verdict, Verdict::Inconclusive);
+        assert_eq!(row.p_holm.unwrap().text(4), "0.0625");
+        let reason = row.reason.as_deref();
+        assert_eq!(reason, Some("p is 0.0625 after correction for 2 rules"));
+    }
+    // Ten rounds are enough for ten rules, and the first edition knows no correction.
+    let cell = second([&STEADY_10, &STEADY_10, &DOUBLE_10], rules(10));
+    assert!(cell.verdicts.iter().all(|row| row.verdict == Verdict::Pass));
+    let mut first = cell_of([&STEADY, &STEADY, &DOUBLE], rules(2));
+    judge(&mut first, 1);
+    assert!(
+        first
+            .verdicts
+            .iter()
+            .all(|row| row.verdict == Verdict::Pass)
+    );
+    assert_eq!(first.verdicts[0].p_holm, None);
+}
+
+#[test]
+fn the_second_edition_wants_more_than_twice_the_noise() {
+    // A/A says 1 % and touches 1, the result is 1.5 % below the limit.
+    let aa = [1010, 1012, 995, 1011, 1009, 1010, 1013, 996, 1012, 1009];
+    let theirs: Vec<u64> = STEADY_10.iter().map(|cost| cost * 1015 / 1000).collect();
+    let cell = second([&STEADY_10, &aa, &theirs], vec![at_most(1.0, 0.0)]);
+    let row = &cell.verdicts[0];
+    assert_eq!(row.verdict, Verdict::Inconclusive, "{row:?}");
+    let reason = row.reason.as_deref();
+    assert_eq!(
+        reason,
+        Some("no further from the limit than twice the noise")
+    );
+    let theirs: Vec<u64> = STEADY_10.iter().map(|cost| cost * 105 / 100).collect();
+    let cell = second([&STEADY_10, &aa, &theirs], vec![at_most(1.0, 0.0)]);
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+    // With a margin the distance counts from where the interval may reach.
+    let cell = second([&STEADY_10, &aa, &STEADY_10], vec![at_most(1.0, 0.1)]);
+    assert_eq!(cell.verdicts[0].verdict, Verdict::Pass);
+}
+
+#[test]
+fn the_second_edition_wants_a_machine_that_does_nothing_else() {
+    let disturbed = |steal_ns: u64, foreign_ns: Option<u64>| {
+        let targets = vec![at_most(1.0, 0.0)];
+        let mut cell = cell_of([&STEADY_10, &STEADY_10, &DOUBLE_10], targets);
+        cell.rules_edition = 2;
+        for round in cell
+            .rounds
+            .iter_mut()
+            .filter(|round| round.label == "theirs")
+        {
+            round.fixture = Some(RoundFixture {
+                capacity_ns: 2_000_000_000,
+                steal_ns,
+                foreign_ns,
+            });
+        }
+        judge(&mut cell, 1);
+        cell.verdicts.remove(0)
+    };
+    let quiet = disturbed(20_000_000, Some(100_000_000));
+    assert_eq!(quiet.verdict, Verdict::Pass, "{quiet:?}");
+    assert_eq!(disturbed(0, None).verdict, Verdict::Pass);
+    for (row, expected) in [
+        (
+            disturbed(30_000_000, None),
+            "1.5 % of the CPU time was given to others by the host during theirs",
+        ),
+        (
+            disturbed(0, Some(200_000_000)),
+            "10.0 % of the CPU time was used by other processes during theirs",
+        ),
+    ] {
+        assert_eq!(row.verdict, Verdict::Inconclusive);
+        assert_eq!(row.reason.as_deref(), Some(expected));
+    }
+}
+
+/// A rule on the rate of ours (three times that of theirs), with the client busy for some arms.
+fn rated(edition: u32, (bound, limit): (Bound, f64), busy: &[&str]) -> (Verdict, Option<String>) {
+    let target = Target {
+        metric: Metric::Rate,
+        bound,
+        ..at_most(limit, 0.0)
+    };
+    let mut cell = cell([&[1000; 10], &[1000; 10], &[1000; 10]], target);
+    cell.rules_edition = edition;
+    for round in &mut cell.rounds {
+        let factor = if round.label == "theirs" { 1 } else { 3 };
+        round.load.as_mut().unwrap().ok = factor * (1000 + u64::from(round.round));
+        if busy.contains(&&*round.label) {
+            round.client_cpu_ns = Some(990_000_000);
+        }
+    }
+    let row = judged(cell);
+    (row.verdict, row.reason)
+}
+
+#[test]
+fn the_third_edition_takes_what_a_limited_client_can_only_understate() {
+    let (ours, theirs) = (&["ours", "aa"][..], &["theirs"][..]);
+    let both = &["ours", "aa", "theirs"][..];
+    let least = |limit| (Bound::AtLeast, limit);
+    let most = |limit| (Bound::AtMost, limit);
+    for (rule, busy, expected) in [
+        (least(2.0), &[][..], Verdict::Pass),
+        (least(2.0), ours, Verdict::Pass),
+        (least(2.0), theirs, Verdict::Inconclusive),
+        (least(2.0), both, Verdict::Inconclusive),
+        (least(4.0), &[][..], Verdict::Fail),
+        (least(4.0), ours, Verdict::Inconclusive),
+        (least(4.0), theirs, Verdict::Fail),
+        (least(4.0), both, Verdict::Inconclusive),
+        (most(4.0), ours, Verdict::Inconclusive),
+        (most(4.0), theirs, Verdict::Pass),
+        (most(2.0), ours, Verdict::Fail),
+        (most(2.0), theirs, Verdict::Inconclusive),
+        (most(2.0), both, Verdict::Inconclusive),
+    ] {
+        let (verdict, reason) = rated(3, rule, busy);
+        assert_eq!(verdict, expected, "{rule:?} {busy:?}: {reason:?}");
+        if verdict == Verdict::Inconclusive {
+            assert_eq!(reason.as_deref(), Some("the client was the limit"));
+        }
+        // Records of the editions before keep what they say.
+        for edition in [1, 2] {
+            let before = match busy {
+                [] => expected,
+                _ => Verdict::Inconclusive,
+            };
+            assert_eq!(rated(edition, rule, busy).0, before, "{rule:?} {busy:?}");
+        }
+    }
+}
+
+#[test]
+fn what_an_open_loop_offered_is_a_value_of_a_round() {
+    let percentiles = [("p50", Some(1500)), ("p99", None), ("max", Some(90_000))];
+    let round = RoundRecord {
+        load: Some(LoadRecord {
+            open: Some(crate::ledger::OpenRecord {
+                due: 1000,
+                answered: 999,
+                lateness_ns: percentiles.map(|(name, ns)| (name.to_owned(), ns)).into(),
+            }),
+            ..LoadRecord::default()
+        }),
+        ..RoundRecord::default()
+    };
+    assert_eq!(value(&round, Metric::AchievedRatio), Some(0.999));
+    assert_eq!(value(&round, Metric::LatenessP50Us), Some(1.5));
+    assert_eq!(value(&round, Metric::LatenessP99Us), None);
+    assert_eq!(value(&round, Metric::LatenessMaxUs), Some(90.0));
+    let closed = RoundRecord {
+        load: Some(LoadRecord::default()),
+        ..RoundRecord::default()
+    };
+    assert_eq!(value(&closed, Metric::AchievedRatio), None);
 }

@@ -4,14 +4,18 @@
 //! Flags of settings are not written here: [`SettingFlags`] makes them from
 //! the table, so that "was it given?" stays visible for the layers below.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::builder::{PossibleValuesParser, TypedValueParser as _, ValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command as ClapCommand, FromArgMatches, Parser};
+use justapi_bench::ledger::StrikeReason;
 
 use crate::config::{Given, Group, Kind, Origin, SETTINGS, Setting, Value, find, parse_time};
 use crate::help;
+use crate::llm_args::BenchLlm;
+use crate::load_args::LoadFlags;
+use crate::profile_args::{Profile, read_path};
 use crate::ui::Color;
 
 /// Colours of help and usage errors: cargo's.
@@ -82,6 +86,12 @@ pub(crate) enum Command {
     /// Measure a server under load, or check the ledger.
     #[command(help_template = help::template(help::BENCH), after_long_help = help::BENCH_EXIT_CODES)]
     Bench(Box<Bench>),
+    /// Say where the time of each route goes, under load.
+    #[command(
+        help_template = help::template(help::PROFILE),
+        after_long_help = help::PROFILE_EXIT_CODES,
+    )]
+    Profile(Box<Profile>),
     /// Show or check the configuration.
     #[command(help_template = help::template(help::CONFIG))]
     Config(ConfigArgs),
@@ -168,14 +178,25 @@ pub(crate) struct Man {
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// URL to load, such as `http://127.0.0.1:8000/hello`.
-    #[arg(required_unless_present = "matrix", conflicts_with = "matrix")]
-    pub(crate) url: Option<String>,
+    /// URL to load, or an application to start as `justapi serve` would.
+    ///
+    /// `http://`, `https://` or `unix:/path` is a server that runs already. `module:attribute` or
+    /// `main.py` is a Python application: it has one worker, listens on a free port and ends with
+    /// this command.
+    #[arg(
+        required_unless_present = "matrix",
+        conflicts_with = "matrix",
+        value_name = "URL|APP"
+    )]
+    pub(crate) target: Option<String>,
+    /// Path of the application that is started, in place of / (a URL has its own).
+    #[arg(long, value_name = "PATH", value_parser = read_path, conflicts_with = "matrix")]
+    pub(crate) path: Option<String>,
     /// Connections that are open at once [default: 16].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) connections: Option<u32>,
-    /// Threads of the client [default: 1].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Threads of the client [default: half of the processors].
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
     /// How long to measure, after the warm-up [default: 10s].
     #[arg(short = 'z', long, value_name = "TIME", value_parser = read_time)]
@@ -185,10 +206,10 @@ pub(crate) struct Bench {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
     /// Time before the measured part [default: 1s; 0s with --requests].
-    #[arg(long, value_name = "TIME", value_parser = read_time)]
+    #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = read_time)]
     pub(crate) warmup: Option<std::time::Duration>,
     /// Limit for one request [default: 10s].
-    #[arg(long, value_name = "TIME", value_parser = read_time)]
+    #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = read_time)]
     pub(crate) timeout: Option<std::time::Duration>,
     /// Method [default: GET, or POST with --body].
     #[arg(short, long, value_name = "METHOD")]
@@ -200,41 +221,163 @@ pub(crate) struct Bench {
     #[arg(short, long, value_name = "BODY|@FILE")]
     pub(crate) body: Option<String>,
     /// Status that every answer must have; without it, any below 400.
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
+    #[arg(hide_short_help = true, long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=599))]
     pub(crate) expect_status: Option<u16>,
     /// Authorities (PEM) that must have signed the server's certificate.
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     pub(crate) cacert: Option<PathBuf>,
     /// Accept any certificate of the server.
-    #[arg(short = 'k', long, conflicts_with = "cacert")]
+    #[arg(hide_short_help = true, short = 'k', long, conflicts_with = "cacert")]
     pub(crate) insecure: bool,
     /// Matrix to run: a name in benches/matrix, or a file.
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) matrix: Option<String>,
     /// Cell of the matrix to run; repeatable, without it all of them.
-    #[arg(long, value_name = "ID", requires = "matrix")]
+    #[arg(hide_short_help = true, long, value_name = "ID", requires = "matrix")]
     pub(crate) cell: Vec<String>,
     /// Rounds of each cell, in place of the matrix file's.
-    #[arg(long, value_name = "N", requires = "matrix",
+    #[arg(hide_short_help = true, long, value_name = "N", requires = "matrix",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
     /// Folder that holds BENCHMARKS.md [default: the working directory].
-    #[arg(long, value_name = "DIR", requires = "matrix")]
+    #[arg(hide_short_help = true, long, value_name = "DIR", requires = "matrix")]
     pub(crate) root: Option<PathBuf>,
+    /// How long to wait for a machine that does something else, ahead of a matrix [default: 2m].
+    #[arg(hide_short_help = true, long, value_name = "TIME", requires = "matrix",
+        value_parser = read_time)]
+    pub(crate) patience: Option<std::time::Duration>,
+    /// Run the matrix on a machine that does something else; the record says so.
+    #[arg(
+        hide_short_help = true,
+        long,
+        requires = "matrix",
+        conflicts_with = "patience"
+    )]
+    pub(crate) allow_busy: bool,
+    #[command(flatten)]
+    pub(crate) load: LoadFlags,
+    /// Further arguments for the `justapi serve` that is started, after `--`.
+    #[arg(
+        hide_short_help = true,
+        last = true,
+        value_name = "SERVE ARGUMENTS",
+        conflicts_with = "matrix"
+    )]
+    pub(crate) serve: Vec<String>,
 }
 
 /// What else `bench` does.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum BenchCommand {
+    /// Measure a server of language models, as a client sees it.
+    #[command(
+        help_template = help::template(help::BENCH_LLM),
+        after_long_help = help::BENCH_EXIT_CODES,
+    )]
+    Llm(Box<BenchLlm>),
     /// Prove that no row or record of the ledger was edited or removed.
     Verify {
-        /// Folder that holds BENCHMARKS.md [default: the working directory].
-        #[arg(long, value_name = "DIR")]
-        root: Option<PathBuf>,
+        #[command(flatten)]
+        ledger: Ledger,
+    },
+    /// Strike results of a record through, with the reason; nothing is removed.
+    Supersede {
+        /// Record that has them: its file name, with or without `.json`.
+        record: String,
+        /// Row (`cell/arm`), rule (`cell/rule`) or whole cell; repeatable.
+        #[arg(required = true, value_name = "ITEM")]
+        items: Vec<String>,
+        /// What is wrong with them.
+        #[arg(long, value_parser = reason_parser())]
+        reason: StrikeReason,
+        /// What happened, in words.
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+        /// Record that stands in their place.
+        #[arg(long, value_name = "RECORD")]
+        by: Option<String>,
+        #[command(flatten)]
+        ledger: Ledger,
+    },
+    /// Fill the marked places of README.md and docs/ from the records.
+    Claims {
+        #[command(flatten)]
+        ledger: Ledger,
+    },
+    /// Say by rule whether the second of two runs is worse than the first.
+    Compare {
+        /// Record, or file with the JSON reports of one or more runs.
+        first: String,
+        /// The same, of the run that may be worse.
+        second: String,
+        /// By how much it may be worse, as a share.
+        #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = read_margin)]
+        margin: f64,
+        #[command(flatten)]
+        ledger: Ledger,
+    },
+    /// Draw charts beside the records, the same bytes each time.
+    Charts {
+        /// Records; without any, all of them.
+        records: Vec<String>,
+        /// Draw throughput over offered rate from this file of JSON reports instead.
+        #[arg(
+            long,
+            value_name = "FILE",
+            requires = "out",
+            conflicts_with = "records"
+        )]
+        reports: Option<PathBuf>,
+        /// Where that chart goes to.
+        #[arg(long, value_name = "FILE", requires = "reports")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        ledger: Ledger,
+    },
+    /// Write the whole ledger as one HTML page.
+    Report {
+        /// Where the page goes.
+        #[arg(long, value_name = "FILE", default_value = "ledger.html")]
+        out: PathBuf,
+        #[command(flatten)]
+        ledger: Ledger,
     },
 }
 
-fn read_time(text: &str) -> Result<std::time::Duration, String> {
+/// Where a ledger is.
+#[derive(Debug, Args)]
+pub(crate) struct Ledger {
+    /// Folder that holds BENCHMARKS.md [default: the working directory].
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
+impl Ledger {
+    pub(crate) fn root(&self) -> &Path {
+        self.root.as_deref().unwrap_or_else(|| Path::new("."))
+    }
+}
+
+fn reason_parser() -> impl TypedValueParser<Value = StrikeReason> {
+    PossibleValuesParser::new(StrikeReason::ALL.map(StrikeReason::name)).map(|name| {
+        let mut all = StrikeReason::ALL.into_iter();
+        all.find(|reason| reason.name() == name)
+            .expect("only these values are possible")
+    })
+}
+
+fn read_margin(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| String::from("not a number"))?;
+    if (0.0..1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(String::from(
+            "expected a share from 0 to below 1, such as 0.05",
+        ))
+    }
+}
+
+pub(crate) fn read_time(text: &str) -> Result<std::time::Duration, String> {
     parse_time(text).ok_or_else(|| format!("expected {}", Kind::Time.expected()))
 }
 
@@ -426,7 +569,8 @@ mod tests {
     #[test]
     fn examples_of_the_help_parse() {
         for example in help::examples() {
-            let words = example.split_whitespace();
+            // No quoted word has a space in it.
+            let words = (example.split_whitespace()).map(|word| word.trim_matches('\''));
             if let Err(error) = Cli::try_parse_from(words) {
                 panic!("{example}: {error}");
             }

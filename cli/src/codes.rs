@@ -36,17 +36,24 @@ pub(crate) enum Code {
     SignalWatch,
     WorkerEnded,
     WorkersFail,
+    WorkerStuck,
     Interpreter,
     BenchInput,
     BenchUnreachable,
     BenchFailed,
     LedgerBroken,
+    BenchInvalid,
+    BenchThreshold,
+    BenchUndecided,
+    ProbeRefused,
+    ServerLost,
+    ProfiledServer,
     Internal,
 }
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 36] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -77,11 +84,18 @@ impl Code {
         Self::SignalWatch,
         Self::WorkerEnded,
         Self::WorkersFail,
+        Self::WorkerStuck,
         Self::Interpreter,
         Self::BenchInput,
         Self::BenchUnreachable,
         Self::BenchFailed,
         Self::LedgerBroken,
+        Self::BenchInvalid,
+        Self::BenchThreshold,
+        Self::BenchUndecided,
+        Self::ProbeRefused,
+        Self::ServerLost,
+        Self::ProfiledServer,
         Self::Internal,
     ];
 
@@ -118,11 +132,18 @@ impl Code {
             Self::SignalWatch => "JA515",
             Self::WorkerEnded => "JA521",
             Self::WorkersFail => "JA522",
+            Self::WorkerStuck => "JA523",
             Self::Interpreter => "JA601",
             Self::BenchInput => "JA801",
             Self::BenchUnreachable => "JA802",
             Self::BenchFailed => "JA803",
             Self::LedgerBroken => "JA804",
+            Self::BenchInvalid => "JA805",
+            Self::BenchThreshold => "JA806",
+            Self::BenchUndecided => "JA807",
+            Self::ProbeRefused => "JA808",
+            Self::ServerLost => "JA809",
+            Self::ProfiledServer => "JA810",
             Self::Internal => "JA900",
         }
     }
@@ -136,9 +157,10 @@ impl Code {
             | Self::AcceptFailed
             | Self::WorkerEnded
             | Self::WorkersFail
+            | Self::WorkerStuck
             | Self::BenchInput
             | Self::BenchFailed => 1,
-            Self::Usage | Self::FlagConflict | Self::ExplainArgument => 2,
+            Self::Usage | Self::FlagConflict | Self::ExplainArgument | Self::BenchThreshold => 2,
             Self::UnknownKey
             | Self::ConfigUnreadable
             | Self::ConfigSyntax
@@ -149,7 +171,8 @@ impl Code {
             | Self::DescriptorLimit
             | Self::TlsFile
             | Self::TlsConfig
-            | Self::StaticFolder => 3,
+            | Self::StaticFolder
+            | Self::BenchUndecided => 3,
             Self::AddressInUse
             | Self::AddressForbidden
             | Self::AddressUnavailable
@@ -157,8 +180,10 @@ impl Code {
             | Self::UnixSocketInUse
             | Self::ListenFailed
             | Self::InheritedListener
-            | Self::BenchUnreachable => 5,
-            Self::Application => 4,
+            | Self::BenchUnreachable
+            | Self::ProbeRefused
+            | Self::ProfiledServer => 5,
+            Self::Application | Self::BenchInvalid | Self::ServerLost => 4,
             Self::LaneStart | Self::SignalWatch | Self::Interpreter | Self::LedgerBroken => 6,
             Self::Internal => 70,
         }
@@ -311,11 +336,19 @@ impl Code {
             Self::WorkerEnded => {
                 "A warning: a worker process has ended and is started again. Requests on its \
                  connections were lost, others were not. A signal such as SIGSEGV points at a \
-                 native extension, SIGKILL often at the system being out of memory."
+                 native extension, SIGKILL often at the system being out of memory. One that cannot \
+                 be started is tried again, too; the limit that was reached is named."
             }
             Self::WorkersFail => {
                 "Worker processes ended soon after their start, again and again, so the server gave \
                  up instead of trying for ever. The lines before say how each of them ended."
+            }
+            Self::WorkerStuck => {
+                "A warning: a handler has kept a worker's thread for `--stuck-timeout` without \
+                 giving it back, so nobody else is answered there. What every thread of the worker \
+                 does stands on standard error; another worker takes its place, and the requests on \
+                 its connections are lost. A handler that computes for that long belongs into a \
+                 thread or process of its own, or the time wants to be longer."
             }
             Self::Interpreter => {
                 "No usable Python interpreter was found, or the one that was found lacks the package \
@@ -340,6 +373,37 @@ impl Code {
                 "The ledger does not verify: a row or a record was edited, removed or reordered, \
                  or a claim does not equal its record. The message names each place. Restore the \
                  files from version control; do not repair them by hand."
+            }
+            Self::BenchInvalid => {
+                "The load ran, but its numbers are not those of what was asked for: answers were \
+                 not the expected one, or an open loop got an answer to less than 99 % of its \
+                 requests, so that its latencies describe an overload. `--allow-underrun` takes \
+                 the second on purpose."
+            }
+            Self::BenchThreshold => {
+                "A condition of `--fail-if` holds, so the run has failed by it. The message has \
+                 what was found; the report has the rest."
+            }
+            Self::BenchUndecided => {
+                "A condition of `--fail-if` could not be decided: what it is about was not \
+                 measured, or from too few samples. A p90 needs 44 samples, a p95 90, a p99 459 \
+                 and a p99.9 4603."
+            }
+            Self::ProbeRefused => {
+                "`justapi profile` asks for each path once before it measures, and this one was \
+                 answered with an error page or a redirection: a profile of it would look fast and \
+                 say nothing. `--expect-status N` profiles such an answer on purpose. Nothing was \
+                 measured."
+            }
+            Self::ServerLost => {
+                "The server ended, or answered no more, while it was measured. The report holds what \
+                 was measured of that path and of those before it, but a part of the requests met \
+                 no server. What the server logged at its end says more."
+            }
+            Self::ProfiledServer => {
+                "The application that was to be measured could not be started as `justapi serve` \
+                 starts it. The code and the message are those of `serve`; `justapi explain` knows \
+                 the code, and `justapi serve` with the same target shows the same error."
             }
             Self::Internal => {
                 "A defect in justapi itself. Please report the message, the output of `justapi \

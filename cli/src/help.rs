@@ -17,8 +17,23 @@ justapi serve --check --config production.toml";
 /// Examples of `justapi bench`.
 pub(crate) const BENCH: &str = "justapi bench http://127.0.0.1:8000/hello
 justapi bench http://127.0.0.1:8000/echo -c 64 -z 30s --body @order.json
+justapi bench http://127.0.0.1:8000/hello --rate 1000 --fail-if 'p99>20ms' --fail-if 'errors>0'
+justapi bench main.py --path /items/5 -z 5s
 justapi bench --matrix core
+justapi bench llm http://127.0.0.1:8080
 justapi bench verify";
+
+/// Examples of `justapi bench llm`.
+pub(crate) const BENCH_LLM: &str = "justapi bench llm http://127.0.0.1:8080
+justapi bench llm http://127.0.0.1:8080 --scenario concurrency -c 1,4,16 --out report.json
+justapi bench llm http://127.0.0.1:8080 --rate 2 -n 100 --slo-ttft 500ms --slo-tpot 50ms";
+
+/// Examples of `justapi profile`.
+pub(crate) const PROFILE: &str = "justapi profile main.py
+justapi profile app:app --path /items/5 --path /search?q=pen --duration 5 --connections 50
+justapi profile http://127.0.0.1:8000 --path /echo --body @order.json --html profile.html
+justapi profile https://127.0.0.1:8443/hello -k --rate 1000 --json
+justapi profile app:app -- --python venv/bin/python --access-log text";
 
 /// Examples of `justapi config`.
 pub(crate) const CONFIG: &str = "justapi config show --origin
@@ -38,7 +53,7 @@ justapi man --out man1";
 /// Examples of `justapi version`.
 pub(crate) const VERSION: &str = "justapi version --json";
 
-/// Exit statuses of every command but `bench`.
+/// Exit statuses of every command but `bench` and `profile`.
 pub(crate) const EXIT_CODES: &str = "Exit codes:
     0  success, also when the reader closed the pipe or the server stopped on a signal
     1  the operation ran and failed, or a check found problems
@@ -56,11 +71,21 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
 pub(crate) const BENCH_EXIT_CODES: &str = "Exit codes:
     0  measured, or the ledger is in order
     1  usage or configuration
-    2  a rule of the matrix failed
-    3  a rule was inconclusive
-    4  the measurement is invalid
+    2  a rule of the matrix failed, or a threshold was broken
+    3  a rule was inconclusive, or a threshold undecided
+    4  the measurement is invalid: wrong answers, or a rate that was not reached
     5  the target is unreachable, or no request succeeded
     6  the ledger does not verify
+  130  interrupted by Ctrl-C, after a report of what was measured";
+
+/// Exit statuses of `profile`.
+pub(crate) const PROFILE_EXIT_CODES: &str = "Exit codes:
+    0  measured
+    1  usage: a flag, the URL or a file cannot be used
+    4  the measurement is invalid: wrong answers, a rate that was not reached, or a server
+       that was lost meanwhile
+    5  the server is unreachable, does not start, answers with an error page, or no request
+       succeeded
   130  interrupted by Ctrl-C, after a report of what was measured";
 
 /// Help template with the examples first after the usage line.
@@ -80,6 +105,8 @@ pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
         JUSTAPI,
         SERVE,
         BENCH,
+        BENCH_LLM,
+        PROFILE,
         CONFIG,
         EXPLAIN,
         COMPLETIONS,

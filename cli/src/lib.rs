@@ -14,12 +14,17 @@ mod descriptors;
 mod error;
 mod help;
 mod holder;
+mod live;
+mod llm_args;
+mod load_args;
+mod profile_args;
+mod reaper;
 mod spelling;
 mod ui;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::panic;
+use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
@@ -28,16 +33,21 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 #[doc(hidden)]
 pub use crate::config::fuzzing;
 
-use crate::args::{BenchCommand, Cli, Command, Global};
+use crate::args::{Cli, Command, Global};
 use crate::error::{CliError, Code};
 use crate::ui::{Color, Ui};
 
-/// Exit status of a wrong command line of `bench`, where 2 is a failed rule.
+/// Exit status of a wrong command line of `bench` and `profile`, where 2 is a failed rule.
 const BENCH_USAGE: u8 = 1;
 
 /// Runs the command line `arguments`, the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let ui = early_ui(&arguments);
+    ExitCode::from(guarded(&ui, || parse_and_dispatch(&ui, arguments)))
+}
+
+/// Runs `work`; a panic in it is shown, and an exit code.
+fn guarded(ui: &Ui, work: impl FnOnce() -> u8 + UnwindSafe) -> u8 {
     let panic_ui = ui.clone();
     panic::set_hook(Box::new(move |info| {
         let location = info
@@ -46,18 +56,16 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         let text = info.payload_as_str().unwrap_or("unknown payload");
         panic_ui.panic(&format!("{text}{location}"));
     }));
-    let status = panic::catch_unwind(|| parse_and_dispatch(&ui, arguments))
-        .unwrap_or_else(|_| Code::Internal.exit());
-    ExitCode::from(status)
+    panic::catch_unwind(work).unwrap_or_else(|_| Code::Internal.exit())
 }
 
 fn parse_and_dispatch(ui: &Ui, arguments: Vec<OsString>) -> u8 {
     let command = Cli::command();
-    let is_bench = arguments
+    let measures = arguments
         .iter()
         .filter_map(|argument| argument.to_str())
         .find(|argument| command.find_subcommand(argument).is_some())
-        .is_some_and(|argument| argument == "bench");
+        .is_some_and(|argument| ["bench", "profile"].contains(&argument));
     let parsed = command
         .try_get_matches_from(arguments)
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -65,7 +73,7 @@ fn parse_and_dispatch(ui: &Ui, arguments: Vec<OsString>) -> u8 {
         Ok(cli) => dispatch(cli),
         Err(error) => ui.clap(&error).map(|()| match error.exit_code() {
             0 => 0,
-            _ if is_bench => BENCH_USAGE,
+            _ if measures => BENCH_USAGE,
             _ => Code::Usage.exit(),
         }),
     };
@@ -88,9 +96,10 @@ fn dispatch(cli: Cli) -> Result<u8, CliError> {
     match cli.command {
         Command::Serve(serve) => commands::serve(&ui, &serve, config, verbose),
         Command::Bench(bench) => match bench.command {
-            Some(BenchCommand::Verify { root }) => commands::bench_verify(&ui, root.as_deref()),
-            None => commands::bench(&ui, &bench),
+            Some(command) => commands::bench_command(&ui, &command),
+            None => commands::bench(&ui, &bench, config),
         },
+        Command::Profile(profile) => commands::profile(&ui, &profile, config),
         Command::Config(arguments) => commands::config(&ui, &arguments.command, config),
         Command::Explain(explain) => commands::explain(&ui, explain.code.as_deref()),
         Command::Completions(completions) => commands::completions(&ui, completions.shell),
@@ -126,4 +135,32 @@ fn early_ui(arguments: &[OsString]) -> Ui {
         }
     }
     Ui::new(color, quiet, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::{env, process};
+
+    use super::*;
+
+    const IS_CHILD: &str = "JUSTAPI_TEST_PANICS";
+
+    /// No input makes the program panic, so that only here one can: in a
+    /// process of its own, because the hook is everybody's.
+    #[test]
+    #[expect(clippy::exit, reason = "the exit code is what is tested")]
+    fn a_panic_is_exit_code_70() {
+        if env::var_os(IS_CHILD).is_some() {
+            let ui = Ui::new(Color::Never, 0, false);
+            assert_eq!(guarded(&ui, || 3), 3);
+            process::exit(guarded(&ui, || panic!("on purpose")).into());
+        }
+        let mut child = Command::new(env::current_exe().expect("the test binary"));
+        child.args(["--exact", "tests::a_panic_is_exit_code_70", "--nocapture"]);
+        let output = child.env(IS_CHILD, "1").output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(70), "{text}");
+        assert!(text.contains("internal error: on purpose at "), "{text}");
+    }
 }

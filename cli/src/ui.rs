@@ -7,13 +7,14 @@
 use std::env;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Style};
 use serde_json::{Map, Value, json};
 
 use crate::config::Warning;
 use crate::error::{CliError, Code, Location};
+use crate::live::Live;
 
 const BOLD: Style = Style::new().bold();
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -65,6 +66,11 @@ impl Ui {
         self.json
     }
 
+    /// Begins a line that shows a measurement; `None` where nobody looks.
+    pub(crate) fn live(&self, total: Option<Duration>) -> Option<Live> {
+        Live::begin(self.quiet, total)
+    }
+
     /// Writes a result to standard output, as it is.
     ///
     /// # Errors
@@ -72,6 +78,13 @@ impl Ui {
     pub(crate) fn data(&self, text: &str) -> Result<(), CliError> {
         let text = fit(text, color_for(self.color, io::stdout().is_terminal()));
         write_out(text.as_bytes())
+    }
+
+    /// Writes text to standard error that is neither result nor warning, as it is.
+    pub(crate) fn note(&self, text: &str) {
+        if self.quiet == 0 {
+            self.message(text);
+        }
     }
 
     /// Says something that a script can act on: a line on standard error, an
@@ -215,11 +228,6 @@ pub(crate) fn arrow() -> &'static str {
     }
 }
 
-/// Where access lines go: standard error, beside our own messages.
-pub(crate) fn access_writer() -> Box<dyn io::Write + Send> {
-    Box::new(io::stderr())
-}
-
 /// The text with its colours, or without.
 fn fit(text: &str, color: bool) -> String {
     if color {
@@ -335,8 +343,6 @@ fn timestamp(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

@@ -81,7 +81,7 @@ fn path(ui: &Ui, explicit: Option<&Path>) -> Result<u8, CliError> {
 
 fn check(ui: &Ui, explicit: Option<&Path>) -> Result<u8, CliError> {
     let config = Config::load(explicit, &[])?;
-    Plan::new(&config)?.check_files()?;
+    Plan::new(&config)?.check_files(false)?;
     let warnings = config.warnings();
     if ui.is_json() {
         let warnings: Vec<_> = warnings

@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use justapi_core::Limits;
 
 pub(crate) use self::settings::{Group, SETTINGS, Setting, find};
-pub(crate) use self::value::{Kind, Value, parse_time, show_time};
+pub(crate) use self::value::{
+    Kind, Value, is_python_version, parse_seconds, parse_time, show_time,
+};
 use crate::error::{CliError, Code, Location};
 
 /// Every setting with its value and origin.

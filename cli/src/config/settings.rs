@@ -128,11 +128,13 @@ const BASE: Setting = Setting {
 /// A limit of core: its default, its type and its field from one name.
 macro_rules! limit {
     (@kind count) => { Kind::Number { min: 1, max: u32::MAX as u64 } };
+    (@kind number) => { Kind::Number { min: 0, max: u32::MAX as u64 } };
     (@kind bytes) => { Kind::Bytes { max: u32::MAX as u64 } };
     (@kind long_bytes) => { Kind::Bytes { max: i64::MAX as u64 } };
     (@kind time) => { Kind::Time };
     (@kind time_or_off) => { Kind::TimeOrOff };
     (@unit count) => { "N" };
+    (@unit number) => { "N" };
     (@unit bytes) => { "SIZE" };
     (@unit long_bytes) => { "SIZE" };
     (@unit time) => { "TIME" };
@@ -263,14 +265,14 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Number(1),
         group: Group::Python,
         is_rare: true,
-        help: "Worker processes of a Python application; auto is one per available CPU",
+        help: "Worker processes of a Python application; auto is a lane per available CPU",
         ..BASE
     },
     Setting {
         key: "python.interpreter",
         flag: Some("python"),
-        kind: Kind::Path,
-        value_name: "PATH",
+        kind: Kind::Interpreter,
+        value_name: "PATH|X.Y",
         group: Group::Python,
         is_rare: true,
         help: "Python interpreter of the workers; by default that of the environment",
@@ -284,7 +286,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Text("auto".to_owned()),
         group: Group::Python,
         is_rare: true,
-        help: "How the application is called; auto looks at what it is",
+        help: "What the application is: justapi for ours alone, asgi for any; auto looks",
         ..BASE
     },
     Setting {
@@ -342,11 +344,39 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "python.stuck_timeout",
+        flag: Some("stuck-timeout"),
+        kind: Kind::TimeOrOff,
+        value_name: "TIME",
+        // Longer than anybody waits for an answer: whoever still computes by
+        // then computes for nobody.
+        default: || Value::Time(Duration::from_mins(5)),
+        group: Group::Python,
+        is_rare: true,
+        help: "Time after which a worker that a handler keeps busy is replaced",
+        ..BASE
+    },
+    Setting {
+        key: "python.thread_queue",
+        flag: Some("thread-queue"),
+        kind: Kind::Number {
+            min: 1,
+            max: 1_000_000,
+        },
+        value_name: "N",
+        // Of calls of 50 ms the last waits a second for one of the 40 threads.
+        default: || Value::Number(1000),
+        group: Group::Python,
+        is_rare: true,
+        help: "Blocking `def` handlers, nothing async before them, that may wait for a thread; more are 503",
+        ..BASE
+    },
+    Setting {
         key: "server.lanes",
         flag: Some("lanes"),
         kind: Kind::Lanes,
         value_name: "N",
-        help: "Threads that serve connections; auto is one per available CPU",
+        help: "Threads that serve; auto is one per CPU, or per Python worker",
         ..BASE
     },
     Setting {
@@ -569,6 +599,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "server.rate_limit_header",
+        flag: Some("rate-limit-header"),
+        kind: Kind::Word,
+        value_name: "NAME",
+        group: Group::Clients,
+        is_rare: true,
+        help: "Header that says whose request it is, such as X-API-Key; without it the address",
+        ..BASE
+    },
+    Setting {
         key: "server.session.secret_file",
         flag: Some("session-secret-file"),
         kind: Kind::Path,
@@ -710,7 +750,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Switch(true),
         group: Group::Responses,
         is_rare: true,
-        help: "Answer /health, /live and /ready",
+        help: "Answer /health, /live and /ready; other ASGI applications only where this is set",
         ..BASE
     },
     Setting {
@@ -786,7 +826,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         default: || Value::Switch(true),
         group: Group::Responses,
         is_rare: true,
-        help: "Answer /openapi.json and /docs",
+        help: "Answer /openapi.json and /docs of the demo",
         ..BASE
     },
     Setting {
@@ -935,6 +975,27 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Size of a request body"
     ),
     limit!(
+        max_body_memory_bytes,
+        long_bytes,
+        "server.limits.body_memory",
+        "limit-body-memory",
+        "Size of all request bodies that are read as a whole, in each process"
+    ),
+    limit!(
+        min_body_rate,
+        number,
+        "server.limits.body_rate",
+        "limit-body-rate",
+        "Least bytes a second of a request body, 0 for any"
+    ),
+    limit!(
+        min_write_rate,
+        number,
+        "server.limits.write_rate",
+        "limit-write-rate",
+        "Least bytes a second that a client takes of a response, 0 for any"
+    ),
+    limit!(
         max_request_line_bytes,
         bytes,
         "server.limits.request_line",
@@ -961,6 +1022,20 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "server.limits.decompression_ratio",
         "limit-decompression-ratio",
         "Decoded bytes for each byte of a compressed request body"
+    ),
+    limit!(
+        max_ranges,
+        count,
+        "server.limits.ranges",
+        "limit-ranges",
+        "Ranges of a static file in one request, 16 of a FileResponse; with more it is sent whole"
+    ),
+    limit!(
+        max_static_path_bytes,
+        bytes,
+        "server.limits.static_path",
+        "limit-static-path",
+        "Size of the path of a static file below its route, decoded"
     ),
     limit!(
         h2_max_streams,

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Host,
     /// A path of a file or socket.
     Path,
+    /// A path of a Python interpreter, or its version.
+    Interpreter,
     /// Permission bits, in octal.
     Mode,
     /// A whole number between two bounds.
@@ -168,6 +170,9 @@ impl Kind {
             (Self::Path, DeValue::String(text)) => self
                 .read(text)
                 .map(|_| Value::Text(folder.join(text.as_ref()).to_string_lossy().into_owned())),
+            (Self::Interpreter, DeValue::String(text)) if !is_python_version(text) => {
+                Self::Path.parse_toml(value, folder).ok()
+            }
             (Self::Switch | Self::Number { .. }, _) => None,
             (_, DeValue::String(text)) => self.read(text),
             _ => None,
@@ -186,6 +191,7 @@ impl Kind {
         match self {
             Self::Host => "a host name or IP address".to_owned(),
             Self::Path => "a path".to_owned(),
+            Self::Interpreter => "a path, or a version such as 3.12".to_owned(),
             Self::Mode => "permission bits in octal such as 660".to_owned(),
             Self::Number { min, max } => format!("a whole number from {min} to {max}"),
             Self::Lanes => format!("`auto` or a whole number from 1 to {MAX_LANES}"),
@@ -233,7 +239,7 @@ impl Kind {
             Self::Host => {
                 text_if(!text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '/'))
             }
-            Self::Path => text_if(!text.is_empty()),
+            Self::Path | Self::Interpreter => text_if(!text.is_empty()),
             Self::Mode => u64::from_str_radix(text, 8)
                 .ok()
                 .filter(|mode| *mode <= 0o777)
@@ -265,6 +271,8 @@ impl Kind {
             }
             Self::ProxyRoutes => read_list(text, is_proxy),
             Self::UrlPath => text_if(text.starts_with('/') && !text.contains(char::is_whitespace)),
+            // As with the other lists, nothing is none of them.
+            Self::Mounts if text.is_empty() => Some(Value::List(Vec::new())),
             Self::Mounts => split_mounts(text)
                 .map(|mount| read_mount(mount, Path::new("")))
                 .collect::<Option<_>>()
@@ -291,6 +299,7 @@ impl Kind {
             Self::Proxies => "an array of networks such as [\"10.0.0.0/8\"]".to_owned(),
             Self::Host
             | Self::Path
+            | Self::Interpreter
             | Self::UrlPath
             | Self::FileNameOrOff
             | Self::Address
@@ -435,12 +444,25 @@ fn split_mounts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Whether a text is `3.12` or the like; `3.14t` is free-threaded.
+pub(crate) fn is_python_version(text: &str) -> bool {
+    let number = text.strip_suffix('t').unwrap_or(text);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    number
+        .split_once('.')
+        .is_some_and(|(major, minor)| is_number(major) && is_number(minor))
+}
+
 /// Checks `ROUTE=DIR`, and takes the folder relative to `folder`.
+///
+/// A mount with `,/` in it is refused: written in a list, it would be read
+/// back as two.
 fn read_mount(text: &str, folder: &Path) -> Option<String> {
     let (route, path) = text.split_once('=')?;
     let is_valid =
         route.starts_with('/') && !route.contains(char::is_whitespace) && !path.is_empty();
-    is_valid.then(|| format!("{route}={}", folder.join(path).display()))
+    let mount = format!("{route}={}", folder.join(path).display());
+    (is_valid && !mount.contains(",/")).then_some(mount)
 }
 
 /// `/api=http://host:port/path`: what core refuses of it has a better message.
@@ -552,12 +574,19 @@ mod tests {
         check(Kind::ProxyRoutes, "api=http://a", None);
         check(Kind::ProxyRoutes, "/api", None);
         check(Kind::UrlPath, "metrics", None);
-        for mounts in ["/=site", "/a=b,/c=d", "/a=/b,c,/d=e=f"] {
+        for mounts in ["", "/=site", "/a=b,/c=d", "/a=/b,c,/d=e=f"] {
             check(Kind::Mounts, mounts, Some(mounts));
         }
-        for bad in ["", "site", "a=b", "/a", "/a=", "=b", "/a b=c", "/a=b,/c"] {
+        for bad in ["site", "a=b", "/a", "/a=", "=b", "/a b=c", "/a=b,/c"] {
             check(Kind::Mounts, bad, None);
         }
+        let in_a_file = |folder| {
+            let item = toml::Spanned::new(0..1, DeValue::String("/a=b".into()));
+            Kind::Mounts.parse_toml(&DeValue::Array([item].into_iter().collect()), folder)
+        };
+        let mount = Value::List(vec!["/a=/srv,x/b".to_owned()]);
+        assert_eq!(in_a_file(Path::new("/srv,x")), Ok(mount));
+        assert!(in_a_file(Path::new("/srv,/x")).is_err(), "shows as two");
         check(Kind::FileNameOrOff, "off", Some("off"));
         check(Kind::FileNameOrOff, "home.htm", Some("home.htm"));
         for bad in ["", "..", "a/b"] {

@@ -3,30 +3,34 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use justapi_bench::Error;
 use justapi_bench::ledger::{self, Record, Verdict};
+use justapi_bench::machine::BusyMachine;
 use justapi_bench::matrix::{self, MicroBenchmarks, Progress, RunOptions};
 use serde_json::json;
 
-use super::{INTERRUPTED, failure, micro, stop_flag};
+use super::{INTERRUPTED, failure, micro, status_of, stop_flag};
 use crate::args::Bench;
 use crate::config::shown_path;
 use crate::error::{CliError, Code};
 use crate::ui::{Ui, faint, heading};
 
-/// Exit status when a rule failed.
-const FAILED: u8 = 2;
-/// Exit status when the data do not decide a rule.
-const INCONCLUSIVE: u8 = 3;
-/// Exit status when a measurement is wrong.
-const INVALID: u8 = 4;
+/// How long a busy machine is waited for: a load average of builds that have ended is gone by then.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(super) fn run(ui: &Ui, name: &str, arguments: &Bench) -> Result<u8, CliError> {
     let root = arguments.root.clone().unwrap_or_else(|| PathBuf::from("."));
     let mut options = options(name, root)?;
     options.rounds = arguments.rounds;
     options.cells.clone_from(&arguments.cell);
+    options.busy = if arguments.allow_busy {
+        BusyMachine::Accept
+    } else {
+        let after = arguments.patience.unwrap_or(PATIENCE);
+        BusyMachine::Refuse { after }
+    };
     let stop: &AtomicBool = &*stop_flag()?;
     let mut functions = MicroBenchmarks::default();
     micro::register(&mut functions);
@@ -43,6 +47,12 @@ pub(super) fn run(ui: &Ui, name: &str, arguments: &Bench) -> Result<u8, CliError
             let human = "interrupted; nothing was added to the ledger\n";
             ui.event("interrupted", json!({}), human)?;
             return Ok(INTERRUPTED);
+        }
+        Err(error @ Error::Busy { .. }) => {
+            return Err(failure(Code::BenchFailed, &error).with_hint(
+                "end what else runs, wait longer with `--patience 10m`, or measure all the same \
+                 with `--allow-busy`, which the record then says",
+            ));
         }
         Err(error @ Error::NotReleaseBuild { .. }) => {
             return Err(failure(Code::BenchInput, &error)
@@ -140,27 +150,10 @@ fn say(ui: &Ui, progress: Progress<'_>) -> Result<(), CliError> {
     }
 }
 
-/// The worst verdict decides; a wrong measurement is worse than a lost one.
 fn status(record: &Record) -> u8 {
-    let has = |wanted: Verdict| {
-        record
-            .cells
-            .iter()
-            .flat_map(|cell| &cell.verdicts)
-            .any(|verdict| verdict.verdict == wanted)
-    };
-    let has_invalid_row = record
-        .cells
-        .iter()
-        .flat_map(|cell| &cell.rows)
-        .any(|row| row.invalid.is_some());
-    if has_invalid_row || has(Verdict::Invalid) {
-        INVALID
-    } else if has(Verdict::Fail) {
-        FAILED
-    } else if has(Verdict::Inconclusive) {
-        INCONCLUSIVE
-    } else {
-        0
-    }
+    let rows = record.cells.iter().flat_map(|cell| &cell.rows);
+    let invalid_rows = rows
+        .filter(|row| row.invalid.is_some())
+        .map(|_| Verdict::Invalid);
+    status_of(record.verdicts().map(|row| row.verdict).chain(invalid_rows))
 }

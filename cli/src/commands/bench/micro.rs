@@ -19,16 +19,34 @@ const WORDS: [&str; 20] = [
     "metrics", "alerts",
 ];
 
+/// Numbers of routes for which a lookup is measured, to see how it grows.
+const SIZES: [usize; 4] = [10, 100, 1_000, 10_000];
+
 /// Registers every function.
 pub(super) fn register(functions: &mut MicroBenchmarks) {
     functions.register("router_lookup", router_lookup());
+    for size in SIZES {
+        let name = format!("router_lookup_{size}");
+        // Ten thousand routes are made when they are asked for.
+        let mut measure = None;
+        functions.register(&name, move || {
+            measure.get_or_insert_with(|| {
+                let (patterns, paths) = grown(size);
+                let router = routed(&patterns).expect("the patterns do not conflict");
+                mean_lookup(router, draw(&paths))
+            })()
+        });
+    }
 }
 
 /// Mean time of a lookup over 500 routes, a fifth of them each static, with
 /// one parameter, with nested parameters, with a catch-all, and without route.
 fn router_lookup() -> impl FnMut() -> f64 {
     let router = table().expect("the patterns do not conflict");
-    let paths = draw(&lookups());
+    mean_lookup(router, draw(&lookups()))
+}
+
+fn mean_lookup(router: Router, paths: Vec<String>) -> impl FnMut() -> f64 {
     move || {
         let start = Instant::now();
         let mut num_lookups = 0;
@@ -40,6 +58,46 @@ fn router_lookup() -> impl FnMut() -> f64 {
         }
         start.elapsed().as_nanos() as f64 / num_lookups as f64
     }
+}
+
+/// Patterns of so many routes, a quarter of each class, and paths for all of
+/// them and for none.
+fn grown(size: usize) -> (Vec<String>, [Vec<String>; 5]) {
+    let mut patterns = Vec::with_capacity(size);
+    let [mut fixed, mut one, mut nested, mut rest, mut missing] = [const { Vec::new() }; 5];
+    for index in 0..size {
+        let word = WORDS[index / 4 % WORDS.len()];
+        let base = format!("/api/{word}{}", index / 4 / WORDS.len());
+        match index % 4 {
+            0 => {
+                patterns.push(format!("{base}/settings/general"));
+                fixed.push(format!("{base}/settings/general"));
+            }
+            1 => {
+                patterns.push(format!("{base}/{{id:int}}"));
+                one.push(format!("{base}/48213"));
+            }
+            2 => {
+                patterns.push(format!("{base}/{{id}}/items/{{sub}}"));
+                nested.push(format!("{base}/7/items/abc-def"));
+            }
+            _ => {
+                patterns.push(format!("/static{base}/{{*path}}"));
+                rest.push(format!("/static{base}/js/app.3f2a.js"));
+            }
+        }
+        missing.push(format!("{base}/7/nope"));
+    }
+    (patterns, [fixed, one, nested, rest, missing])
+}
+
+fn routed(patterns: &[String]) -> Result<Router, Error> {
+    let mut router = Router::new();
+    for pattern in patterns {
+        let answer = inline(|_: Request| Response::new(StatusCode::OK));
+        router = router.route(Method::GET, pattern, answer)?;
+    }
+    Ok(router)
 }
 
 /// 500 routes as a large application has them.
@@ -137,6 +195,23 @@ mod tests {
     use justapi_core::Lookup;
 
     use super::*;
+
+    #[test]
+    fn every_size_has_its_routes_and_finds_them() {
+        for size in SIZES.into_iter().filter(|size| *size <= 1_000) {
+            let (patterns, paths) = grown(size);
+            let router = routed(&patterns).unwrap();
+            assert_eq!(router.routes().count(), size);
+            for (index, class) in paths.iter().enumerate() {
+                assert!(!class.is_empty(), "{size}: class {index}");
+                for path in class {
+                    let lookup = router.find(&Method::GET, path);
+                    let is_found = matches!(lookup, Lookup::Found { .. });
+                    assert_eq!(is_found, index < 4, "{path}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_classes_are_what_they_are_called() {

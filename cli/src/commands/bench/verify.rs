@@ -3,22 +3,15 @@
 use std::error::Error as _;
 use std::path::Path;
 
+use justapi_bench::VerifyFailure;
 use justapi_bench::ledger::{self, History};
 use serde_json::json;
 
 use crate::error::{CliError, Code};
 use crate::ui::{Ui, document, good};
 
-pub(crate) fn verify(ui: &Ui, root: Option<&Path>) -> Result<u8, CliError> {
-    let root = root.unwrap_or_else(|| Path::new("."));
-    let report = ledger::verify(root).map_err(|failure| {
-        let error = CliError::new(Code::LedgerBroken, failure.to_string())
-            .with_hint("restore the file from version control; records are never edited");
-        match failure.source() {
-            Some(cause) => error.with_detail("cause", cause.to_string()),
-            None => error,
-        }
-    })?;
+pub(super) fn verify(ui: &Ui, root: &Path) -> Result<u8, CliError> {
+    let report = ledger::verify(root).map_err(|failure| broken(&failure))?;
     let history = match &report.history {
         History::Checked { .. } => "whole git history checked".to_owned(),
         History::Shallow { .. } => "shallow clone: only its part of the history checked".to_owned(),
@@ -30,16 +23,44 @@ pub(crate) fn verify(ui: &Ui, root: Option<&Path>) -> Result<u8, CliError> {
             "v": 1,
             "ok": true,
             "records": report.num_records,
+            "superseded": report.num_struck,
             "claims": report.num_claims,
+            "charts": report.num_charts,
             "history": history,
         }))?;
     } else {
         ui.data(&format!(
-            "ledger {}: {} records, {} claims, {history}\n",
+            "ledger {}: {} records, {} superseded items, {} claims, {} charts, {history}\n",
             good("verifies"),
             report.num_records,
-            report.num_claims
+            report.num_struck,
+            report.num_claims,
+            report.num_charts
         ))?;
     }
     Ok(0)
+}
+
+/// What does not verify, with the way out of it.
+pub(super) fn broken(failure: &VerifyFailure) -> CliError {
+    let hint = match failure {
+        VerifyFailure::Claim { .. } => {
+            "`justapi bench claims` fills marked places from the records"
+        }
+        VerifyFailure::Unclaimed { .. } => {
+            "mark it as a claim of a record, or say it without the number"
+        }
+        VerifyFailure::Chart { .. } => {
+            "`justapi bench charts` draws them again; remove those of no record"
+        }
+        VerifyFailure::Strike { .. } => {
+            "name a record of the ledger and a row, rule or cell in it that is not struck yet"
+        }
+        _ => "restore the file from version control; records are never edited",
+    };
+    let error = CliError::new(Code::LedgerBroken, failure.to_string()).with_hint(hint);
+    match failure.source() {
+        Some(cause) => error.with_detail("cause", cause.to_string()),
+        None => error,
+    }
 }

@@ -19,7 +19,7 @@ pub(super) fn explain(error: &Error, plan: &Plan) -> CliError {
         Error::Bind { address, source } => address.parse().map_or_else(
             |_| unix_bind(address, source),
             |socket| {
-                let is_metrics = plan.has_metrics_on(socket);
+                let is_metrics = plan.metrics_address() == Some(socket);
                 tcp_bind(
                     socket,
                     source,

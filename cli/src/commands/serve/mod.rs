@@ -4,10 +4,11 @@
 //! is at fault.
 
 mod failure;
-mod guards;
+mod owner;
 mod pid_file;
 mod plan;
 mod python;
+mod server;
 
 use std::path::Path;
 
@@ -15,6 +16,7 @@ use serde_json::json;
 
 use justapi_core::{Bound, ServerEvent, StopSignals};
 
+pub(crate) use self::owner::OWNER;
 use self::pid_file::PidFile;
 pub(crate) use self::plan::Plan;
 use crate::args::Serve;
@@ -47,11 +49,15 @@ pub(crate) fn serve(
         say_settings(&ui, &config)?;
     }
     if arguments.check {
-        plan.check_files()?;
+        if arguments.app.is_some() {
+            python::check(&config)?;
+        }
+        plan.check_files(arguments.app.is_some())?;
         let human = format!("configuration is {}\n", good("valid"));
         ui.event("checked", json!({"ok": true}), &human)?;
         return Ok(0);
     }
+    let _reaper = owner::end_with_owner()?;
     match &arguments.app {
         Some(app) => python::serve(&ui, &config, &plan, app),
         None => run(&ui, &plan),
@@ -86,7 +92,7 @@ fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
     let (how, status) = if report.finished {
         ("every request finished".to_owned(), 0)
     } else {
-        let grace = show_time(plan.limits.grace);
+        let grace = show_time(plan.limits().grace);
         let status = SIGNAL_BASE + u8::try_from(signal).unwrap_or_default();
         (
             format!("requests were cut off, the grace time is {grace}"),
@@ -103,7 +109,7 @@ fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
 }
 
 fn too_many_connections(plan: &Plan) -> Option<Warning> {
-    let asked = plan.limits.max_connections as u64;
+    let asked = plan.limits().max_connections as u64;
     let possible = descriptors::max_connections().filter(|possible| *possible < asked)?;
     Some(Warning {
         code: Code::DescriptorLimit,

@@ -7,19 +7,24 @@
 //! ```
 //!
 //! Guarantees: a worker that is replaced ends only once its replacement
-//! serves; an application that cannot start ends the supervisor instead of
-//! being tried for ever; no worker outlives the supervisor.
+//! serves; one whose thread a handler keeps is replaced, too, and ended by
+//! force if it still does not hear; an application that cannot start ends the
+//! supervisor instead of being tried for ever; a system that has no process to
+//! spare costs no worker that serves; no worker outlives the supervisor.
+//! Longer than most, as whatever changes a worker's state stands here.
 
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use std::{cmp, io};
+use std::{cmp, io, thread};
 
 use justapi_core::SharedListener;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use super::backoff::Backoff;
+use super::failures;
 use super::interpreter::Interpreter;
 use super::worker::{Event, Phase, Started, Worker, how};
 use crate::config::Warning;
@@ -34,10 +39,16 @@ const PATIENT_FAILURES: u32 = 3;
 const MAX_FAILURES: u32 = 8;
 /// Longest pause before a worker is started again.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause before a worker that serves is replaced after all.
+const MAX_REPLACEMENT_PAUSE: Duration = Duration::from_mins(1);
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a worker gets to end once it has said why it does not serve.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long workers get beyond their grace time.
 const MARGIN: Duration = Duration::from_secs(2);
+/// Time for the stacks of one worker, which take about a millisecond.
+const STACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the supervisor was told.
 #[derive(Debug)]
@@ -46,6 +57,8 @@ pub(super) struct Orders {
     /// What every worker is told.
     pub(super) settings: Value,
     pub(super) sockets: Vec<SharedListener>,
+    /// Where metrics have an address of their own.
+    pub(super) metrics: Option<SharedListener>,
     pub(super) num_workers: usize,
     pub(super) start_timeout: Duration,
     pub(super) grace: Duration,
@@ -68,9 +81,12 @@ pub(super) struct Supervisor<'a> {
     next_number: u64,
     /// Workers to be replaced, one after the other.
     to_replace: Vec<u64>,
-    num_failures: u32,
-    /// When a worker is to be started again.
-    due: Vec<Instant>,
+    /// Workers that ended soon after their start.
+    fast_ends: Backoff,
+    /// Starts that the system refused.
+    refusals: Backoff,
+    /// Replacements that did not come to serve.
+    replacements: Backoff,
     stop: Option<Stop>,
 }
 
@@ -96,8 +112,9 @@ impl<'a> Supervisor<'a> {
             workers: Vec::new(),
             next_number: 1,
             to_replace: Vec::new(),
-            num_failures: 0,
-            due: Vec::new(),
+            fast_ends: Backoff::new(PATIENT_FAILURES, MAX_PAUSE),
+            refusals: Backoff::new(0, MAX_PAUSE),
+            replacements: Backoff::new(0, MAX_REPLACEMENT_PAUSE),
             stop: None,
         }
     }
@@ -110,44 +127,40 @@ impl<'a> Supervisor<'a> {
     /// [`Code::Application`] when one cannot; none is left then.
     pub(super) fn start(&mut self) -> Result<Option<Report>, CliError> {
         for _ in 0..self.orders.num_workers {
-            self.spawn(None).map_err(|error| cannot_spawn(&error))?;
+            self.spawn(None)
+                .map_err(|error| failures::cannot_spawn(&error))?;
         }
         let deadline = Instant::now() + self.orders.start_timeout;
+        let mut is_old = false;
         while self.workers.iter().any(|one| one.phase == Phase::Starting) {
-            match self
-                .inbox
-                .recv_timeout(deadline - Instant::now().min(deadline))
-            {
-                Ok(Event::Signal(signal)) if signal != SIGHUP => {
+            let until = self
+                .last_words_end()
+                .map_or(deadline, |end| end.min(deadline));
+            let wait = until.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(wait) {
+                // Some may have loaded what has changed since.
+                Ok(Event::Signal(SIGHUP)) => is_old = true,
+                Ok(Event::Signal(SIGQUIT)) => self.show_stacks(),
+                Ok(Event::Signal(signal)) => {
                     self.begin_stop(signal);
                     return self.run().map(Some);
                 }
-                Ok(Event::Signal(_)) => {}
-                Ok(Event::Started(number, started)) => {
-                    if let Some(worker) = self.worker(number) {
-                        if started.ready {
-                            worker.phase = Phase::Serving;
-                            worker.has_served = true;
-                        } else {
-                            worker.failure = Some(started);
-                        }
-                    }
-                }
+                Ok(Event::Started(number, started)) => self.started(number, started),
                 Ok(Event::Ended(number, status)) => {
                     let failure = self.worker(number).and_then(|one| one.failure.take());
                     self.workers.retain(|one| one.number != number);
                     self.kill_all();
-                    return Err(not_started(failure, &status));
+                    return Err(failures::not_started(failure, &status));
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     self.kill_all();
-                    return Err(CliError::new(
-                        Code::Application,
-                        "the application did not start in time",
-                    )
-                    .with_hint("give it longer with `--start-timeout`"));
+                    let failure = self.workers.iter_mut().find_map(|one| one.failure.take());
+                    return Err(failure.map_or_else(failures::late, failures::reported));
                 }
             }
+        }
+        if is_old {
+            self.roll();
         }
         Ok(None)
     }
@@ -174,6 +187,7 @@ impl<'a> Supervisor<'a> {
             }
             match self.inbox.recv_timeout(self.pause()) {
                 Ok(Event::Signal(SIGHUP)) => self.roll(),
+                Ok(Event::Signal(SIGQUIT)) => self.show_stacks(),
                 Ok(Event::Signal(signal)) => self.begin_stop(signal),
                 Ok(Event::Started(number, started)) => self.started(number, started),
                 Ok(Event::Ended(number, status)) => self.ended(number, &status)?,
@@ -186,11 +200,25 @@ impl<'a> Supervisor<'a> {
     /// Time until something is due without an event.
     fn pause(&self) -> Duration {
         let now = Instant::now();
-        let starts = self.due.iter().copied();
-        let stop = self.stop.as_ref().map(|stop| stop.deadline);
-        let next = starts.chain(stop).min();
+        let next = match &self.stop {
+            Some(stop) => Some(stop.deadline),
+            None if self.num_missing() > 0 => self.start_due(now),
+            None => None,
+        };
         let wait = next.map_or(LOOK, |next| next.saturating_duration_since(now));
         cmp::min(wait, LOOK)
+    }
+
+    /// When a worker may be started, if that is not now.
+    fn start_due(&self, now: Instant) -> Option<Instant> {
+        self.fast_ends.due(now).max(self.refusals.due(now))
+    }
+
+    /// Workers that there should be, and are not.
+    fn num_missing(&self) -> usize {
+        let workers = self.workers.iter();
+        let there = workers.filter(|one| one.phase != Phase::Stopping && one.replaces.is_none());
+        self.orders.num_workers.saturating_sub(there.count())
     }
 
     /// Does what has become due.
@@ -203,13 +231,60 @@ impl<'a> Supervisor<'a> {
             }
             return Ok(());
         }
-        let num_due = self.due.iter().filter(|due| **due <= now).count();
-        self.due.retain(|due| *due > now);
-        for _ in 0..num_due {
-            self.spawn(None).map_err(|error| cannot_spawn(&error))?;
+        self.end_late_starts(now);
+        while self.num_missing() > 0 && self.start_due(now).is_none() {
+            if let Err(error) = self.spawn(None) {
+                self.refused(&error)?;
+            }
         }
         self.look_at_memory();
-        self.replace_next();
+        self.replace_next(now)
+    }
+
+    /// When the first of the workers that have failed should have ended.
+    fn last_words_end(&self) -> Option<Instant> {
+        let failed = self.workers.iter().filter_map(|one| one.failed);
+        failed.min().map(|failed| failed + LAST_WORDS)
+    }
+
+    /// Ends workers that take too long to start, or to end when that has failed.
+    fn end_late_starts(&mut self, now: Instant) {
+        let start_timeout = self.orders.start_timeout;
+        for worker in &mut self.workers {
+            if worker.phase != Phase::Starting {
+                continue;
+            }
+            let since = |then| now.saturating_duration_since(then);
+            let is_late = since(worker.started) >= start_timeout;
+            let is_left_over = worker
+                .failed
+                .is_some_and(|failed| since(failed) >= LAST_WORDS);
+            if is_late && worker.failure.is_none() {
+                worker.failure = Some(Started {
+                    failed: Some("the application did not start in time".to_owned()),
+                    ..Started::default()
+                });
+            }
+            // A thread of the application's may keep one that has said why it fails.
+            if is_late || is_left_over {
+                worker.signal(Signal::KILL);
+            }
+        }
+    }
+
+    /// Notes that the system has no process to spare.
+    ///
+    /// # Errors
+    /// [`Code::WorkersFail`] if that goes on, and no worker is left.
+    fn refused(&mut self, error: &io::Error) -> Result<(), CliError> {
+        let num_refusals = self.refusals.failed(Instant::now());
+        if num_refusals > MAX_FAILURES && self.workers.is_empty() {
+            return Err(failures::given_up(error));
+        }
+        // What comes after it has the same reason.
+        if num_refusals == 1 {
+            self.ui.warning(&failures::refused(error));
+        }
         Ok(())
     }
 
@@ -226,34 +301,61 @@ impl<'a> Supervisor<'a> {
             &orders.interpreter,
             &orders.settings,
             &orders.sockets,
+            orders.metrics.as_ref(),
             &self.events,
         )?;
         worker.replaces = replaces;
         self.workers.push(worker);
+        self.refusals.succeeded();
         Ok(())
     }
 
     fn started(&mut self, number: u64, started: Started) {
+        if let Some(is_stuck) = started.stuck {
+            return self.note_stuck(number, is_stuck);
+        }
         if started.recycle {
-            if !self.to_replace.contains(&number) {
-                self.to_replace.push(number);
-            }
-            return;
+            return self.replace_worn(number);
         }
         let Some(worker) = self.worker(number) else {
             return;
         };
         if !started.ready {
             worker.failure = Some(started);
+            worker.failed = Some(Instant::now());
             return;
         }
         if worker.phase == Phase::Starting {
             worker.phase = Phase::Serving;
             worker.has_served = true;
         }
-        let old = worker.replaces.take();
-        if let Some(old) = old.and_then(|old| self.worker(old)) {
+        let Some(old) = worker.replaces.take() else {
+            return;
+        };
+        self.replacements.succeeded();
+        // A second signal would end one that drains already.
+        if let Some(old) = self.worker(old)
+            && old.phase != Phase::Stopping
+        {
             old.stop();
+        }
+    }
+
+    /// Has a worker replaced, as soon as a replacement serves.
+    fn replace_worn(&mut self, number: u64) {
+        let Some(worker) = self.worker(number) else {
+            return;
+        };
+        worker.is_worn = true;
+        self.replace(number);
+    }
+
+    /// Has a worker replaced, unless that has begun.
+    fn replace(&mut self, number: u64) {
+        let has_begun = self.to_replace.contains(&number)
+            || self.workers.iter().any(|one| one.replaces == Some(number));
+        if !has_begun {
+            self.to_replace.push(number);
         }
     }
 
@@ -272,17 +374,19 @@ impl<'a> Supervisor<'a> {
         if worker.phase == Phase::Stopping {
             return Ok(());
         }
-        self.say_ended(&worker, status);
-        if worker.replaces.is_some() {
-            // The one that it should have replaced goes on.
-            self.to_replace.clear();
+        self.ui.warning(&failures::has_ended(&worker, status));
+        if let Some(old) = worker.replaces {
+            self.replacement_failed(old);
             return Ok(());
         }
-        if worker.started.elapsed() >= FAST {
-            self.num_failures = 0;
+        // Whoever was to replace it has its place now.
+        if let Some(replacement) = self.replacement_of(number) {
+            replacement.replaces = None;
         }
-        self.num_failures += 1;
-        if self.num_failures > MAX_FAILURES {
+        if worker.has_served && worker.started.elapsed() >= FAST {
+            self.fast_ends.succeeded();
+        }
+        if self.fast_ends.failed(Instant::now()) > MAX_FAILURES {
             self.kill_all();
             return Err(CliError::new(
                 Code::WorkersFail,
@@ -290,70 +394,115 @@ impl<'a> Supervisor<'a> {
             )
             .with_hint("the lines above say what the last of them did"));
         }
-        let exponent = self.num_failures.saturating_sub(PATIENT_FAILURES);
-        let pause = if exponent == 0 {
-            Duration::ZERO
-        } else {
-            (Duration::from_millis(100) * 2_u32.pow(exponent.min(10))).min(MAX_PAUSE)
-        };
-        self.due.push(Instant::now() + pause);
         Ok(())
     }
 
-    fn say_ended(&self, worker: &Worker, status: &io::Result<ExitStatus>) {
-        let why = worker
-            .failure
-            .as_ref()
-            .and_then(|failure| failure.failed.clone());
-        let why = why.map_or_else(String::new, |why| format!(": {why}"));
-        let trace = worker
-            .failure
-            .as_ref()
-            .and_then(|failure| failure.traceback.as_deref())
-            .map_or_else(String::new, |trace| format!("\n{}", trace.trim_end()));
+    fn replacement_of(&mut self, number: u64) -> Option<&mut Worker> {
+        let mut workers = self.workers.iter_mut();
+        workers.find(|one| one.replaces == Some(number))
+    }
+
+    /// Has the worker `old`, and those that should have been next, go on.
+    fn replacement_failed(&mut self, old: u64) {
+        self.replacements.failed(Instant::now());
+        self.to_replace.insert(0, old);
+        // What is only of an older version is better than what does not start.
+        let workers = &self.workers;
+        self.to_replace.retain(|number| {
+            workers
+                .iter()
+                .any(|one| one.number == *number && one.is_worn)
+        });
+        // One that is stuck does not go on: its place is one to be filled as any.
+        if let Some(old) = self.worker(old)
+            && old.is_stuck
+        {
+            old.signal(Signal::KILL);
+        }
+    }
+
+    /// Has a worker replaced that does not move on; says so.
+    fn note_stuck(&mut self, number: u64, is_stuck: bool) {
+        // A stop of the whole server has a deadline of its own.
+        let is_stopping = self.stop.is_some();
+        let Some(worker) = self.worker(number) else {
+            return;
+        };
+        worker.is_stuck = is_stuck;
+        if !is_stuck {
+            return;
+        }
+        let pid = worker.pid.as_raw_nonzero();
+        if worker.phase != Phase::Serving {
+            // It was to end, and does not hear of it.
+            if !is_stopping {
+                worker.signal(Signal::KILL);
+            }
+            return;
+        }
+        worker.show_stacks();
         self.ui.warning(&Warning {
-            code: Code::WorkerEnded,
+            code: Code::WorkerStuck,
             message: format!(
-                "worker {} (pid {}) {} {}{why}{trace}",
-                worker.number,
-                worker.pid.as_raw_nonzero(),
-                if worker.phase == Phase::Starting {
-                    "did not start:"
-                } else {
-                    "ended:"
-                },
-                how(status),
+                "worker {number} (pid {pid}) is stuck: a handler has not given its thread back \
+                 within --stuck-timeout; it is replaced"
             ),
             location: None,
         });
+        self.replace_worn(number);
+        // Before those that still serve.
+        self.to_replace.sort_by_key(|one| *one != number);
     }
 
-    /// Replaces every worker, one after the other.
+    /// Replaces every worker there is, one after the other.
+    ///
+    /// That a worker has just begun to start does not say how much of the
+    /// application it has loaded, so it is replaced, too.
     fn roll(&mut self) {
-        if self.stop.is_none() {
-            let serving = self
-                .workers
-                .iter()
-                .filter(|one| one.phase == Phase::Serving);
-            self.to_replace = serving.map(|one| one.number).collect();
+        if self.stop.is_some() {
+            return;
         }
+        let there = self.workers.iter();
+        let there = there.filter(|one| one.phase != Phase::Stopping);
+        let numbers: Vec<u64> = there.map(|one| one.number).collect();
+        for number in numbers {
+            self.replace(number);
+        }
+        // Whoever asks for it has mended what has failed.
+        self.replacements.succeeded();
     }
 
     /// Starts the next replacement unless one is starting.
-    fn replace_next(&mut self) {
+    fn replace_next(&mut self, now: Instant) -> Result<(), CliError> {
         let is_busy = self.workers.iter().any(|one| one.phase == Phase::Starting);
-        if is_busy || self.to_replace.is_empty() {
-            return;
+        let is_early = self.replacements.due(now).is_some() || self.refusals.due(now).is_some();
+        if is_busy || is_early {
+            return Ok(());
         }
-        let old = self.to_replace.remove(0);
-        if self.workers.iter().any(|one| one.number == old)
-            && let Err(error) = self.spawn(Some(old))
-        {
-            self.ui.warning(&Warning {
-                code: Code::WorkerEnded,
-                message: format!("a worker cannot be replaced: {error}"),
-                location: None,
-            });
+        let workers = &self.workers;
+        self.to_replace.retain(|number| {
+            let worker = workers.iter().find(|one| one.number == *number);
+            worker.is_some_and(|one| one.phase == Phase::Serving)
+        });
+        let Some(old) = self.to_replace.first().copied() else {
+            return Ok(());
+        };
+        if let Err(error) = self.spawn(Some(old)) {
+            return self.refused(&error);
+        }
+        self.to_replace.remove(0);
+        Ok(())
+    }
+
+    /// Has the workers show what their threads do, one after the other: they write to one
+    /// descriptor, in many pieces.
+    fn show_stacks(&self) {
+        for worker in &self.workers {
+            // It would end one that does not listen for it yet.
+            if worker.phase != Phase::Starting {
+                worker.show_stacks();
+                thread::sleep(STACK_PAUSE);
+            }
         }
     }
 
@@ -361,17 +510,13 @@ impl<'a> Supervisor<'a> {
         let Some(most) = self.orders.max_resident_bytes else {
             return;
         };
-        for worker in &self.workers {
-            if worker.phase == Phase::Serving
-                && worker.resident_bytes().is_some_and(|bytes| bytes > most)
-                && !self.to_replace.contains(&worker.number)
-                && !self
-                    .workers
-                    .iter()
-                    .any(|one| one.replaces == Some(worker.number))
-            {
-                self.to_replace.push(worker.number);
-            }
+        let workers = self.workers.iter();
+        let large = workers.filter(|one| {
+            one.phase == Phase::Serving && one.resident_bytes().is_some_and(|bytes| bytes > most)
+        });
+        let numbers: Vec<u64> = large.map(|one| one.number).collect();
+        for number in numbers {
+            self.replace_worn(number);
         }
     }
 
@@ -385,7 +530,6 @@ impl<'a> Supervisor<'a> {
             deadline: Instant::now() + self.orders.grace + MARGIN,
             finished: true,
         });
-        self.due.clear();
         // Nobody is left to be told where this cannot be written.
         drop(self.ui.event(
             "stopping",
@@ -403,6 +547,7 @@ impl<'a> Supervisor<'a> {
         }
         // The last worker that closes them is to be the last that has them.
         self.orders.sockets.clear();
+        self.orders.metrics = None;
     }
 
     fn kill_all(&self) {
@@ -415,26 +560,6 @@ impl<'a> Supervisor<'a> {
 impl Drop for Supervisor<'_> {
     fn drop(&mut self) {
         self.kill_all();
-    }
-}
-
-fn cannot_spawn(error: &io::Error) -> CliError {
-    CliError::new(Code::Interpreter, "a worker cannot be started").with_cause(error)
-}
-
-/// Why the application does not serve, with the user's own frames.
-fn not_started(failure: Option<Started>, status: &io::Result<ExitStatus>) -> CliError {
-    let Some(failure) = failure else {
-        return CliError::new(
-            Code::Application,
-            format!("the worker ended before it served: {}", how(status)),
-        );
-    };
-    let what = failure.failed.unwrap_or_default();
-    let error = CliError::new(Code::Application, what);
-    match failure.traceback {
-        Some(trace) => error.with_detail("traceback", format!("\n{}", trace.trim_end())),
-        None => error,
     }
 }
 

@@ -1,26 +1,30 @@
 //! One worker process: its start, what it says, and its end.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
 use std::{fs, io};
 
-use justapi_core::SharedListener;
-use rustix::io::{FdFlags, fcntl_setfd};
+use justapi_core::{MetricsMount, SharedListener};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::interpreter::Interpreter;
+use crate::commands::OWNER;
 
 /// Variable that tells a worker what to do.
 const VARIABLE: &str = "JUSTAPI_WORKER";
+/// Longest line that a worker says: a traceback is much shorter.
+const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// What the supervisor hears.
 #[derive(Debug)]
@@ -41,8 +45,12 @@ pub(super) struct Started {
     /// Why it does not serve.
     pub(super) failed: Option<String>,
     pub(super) traceback: Option<String>,
+    /// What to do about it.
+    pub(super) hint: Option<String>,
     /// It has served as many requests as it should.
     pub(super) recycle: bool,
+    /// Whether its lane does not move on, when that has changed.
+    pub(super) stuck: Option<bool>,
 }
 
 /// A worker that runs.
@@ -54,10 +62,16 @@ pub(super) struct Worker {
     pub(super) phase: Phase,
     /// Whether it has ever answered requests.
     pub(super) has_served: bool,
+    /// Whether its lane does not move on.
+    pub(super) is_stuck: bool,
+    /// Whether it is to be replaced whatever became of an attempt.
+    pub(super) is_worn: bool,
     /// The worker that ends once this one serves.
     pub(super) replaces: Option<u64>,
     /// What it said when its start failed.
     pub(super) failure: Option<Started>,
+    /// When it said so.
+    pub(super) failed: Option<Instant>,
 }
 
 /// Life of a worker.
@@ -69,17 +83,19 @@ pub(super) enum Phase {
 }
 
 impl Worker {
-    /// Starts a worker on `sockets`; its life is told to `events`.
+    /// Starts a worker on `sockets`, and `metrics` for its metrics; its life is
+    /// told to `events`.
     pub(super) fn start(
         number: u64,
         interpreter: &Interpreter,
         settings: &Value,
         sockets: &[SharedListener],
+        metrics: Option<&SharedListener>,
         events: &Sender<Event>,
     ) -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfd(&writer, FdFlags::empty())?;
-        for socket in sockets {
+        for socket in sockets.iter().chain(metrics) {
             fcntl_setfd(&socket.socket, FdFlags::empty())?;
         }
         let descriptors = sockets.iter().map(|one| one.socket.as_raw_fd());
@@ -87,33 +103,56 @@ impl Worker {
         let mut settings = settings.clone();
         settings["ready_fd"] = json!(writer.as_raw_fd());
         settings["fds"] = json!(descriptors);
+        if let Some(metrics) = metrics {
+            let descriptor = metrics.socket.as_raw_fd();
+            settings["metrics_fd"] = json!(descriptor);
+            settings["server"]["metrics"] = json!(MetricsMount::Inherited(descriptor));
+        }
         settings["supervisor"] = json!(std::process::id());
         settings["worker"] = json!(number);
+        // First, so that a process is never left without somebody who waits for it.
+        let watcher = watch(number, reader, events)?;
         let child = Command::new(&interpreter.path)
             .args(["-m", "justapi._worker"])
             .env(VARIABLE, settings.to_string())
+            // What owns the supervisor is nothing to programs that the application starts.
+            .env_remove(OWNER)
             .stdin(Stdio::null())
             // Ctrl-C in a terminal is for the supervisor alone.
             .process_group(0)
             .spawn()?;
         drop(writer);
         let pid = Pid::from_child(&child);
-        watch(number, child, reader, events);
+        watcher
+            .send(child)
+            .expect("the watcher waits for the process");
         Ok(Self {
             number,
             pid,
             started: Instant::now(),
             phase: Phase::Starting,
             has_served: false,
+            is_stuck: false,
+            is_worn: false,
             replaces: None,
             failure: None,
+            failed: None,
         })
     }
 
-    /// Asks the worker to drain and end.
+    /// Asks the worker to drain and end; one that cannot hear it is ended.
     pub(super) fn stop(&mut self) {
         self.phase = Phase::Stopping;
-        self.signal(Signal::TERM);
+        self.signal(if self.is_stuck {
+            Signal::KILL
+        } else {
+            Signal::TERM
+        });
+    }
+
+    /// Has the worker show what its threads do.
+    pub(super) fn show_stacks(&self) {
+        self.signal(Signal::QUIT);
     }
 
     /// Sends a signal; one that has ended meanwhile needs none.
@@ -130,23 +169,80 @@ impl Worker {
     }
 }
 
-/// Tells `events` what the worker says, then how it ended.
-fn watch(number: u64, mut child: Child, reader: OwnedFd, events: &Sender<Event>) {
+/// Tells `events` what the process that it is sent says, then how it ended.
+fn watch(number: u64, reader: OwnedFd, events: &Sender<Event>) -> io::Result<SyncSender<Child>> {
     let events = events.clone();
-    // A supervisor without threads to spare hears nothing, and ends the worker.
-    drop(
-        thread::Builder::new()
-            .name(format!("worker-{number}"))
-            .spawn(move || {
-                for line in BufReader::new(File::from(reader)).lines() {
-                    let Ok(line) = line else { break };
-                    if let Ok(started) = serde_json::from_str(&line) {
-                        drop(events.send(Event::Started(number, started)));
-                    }
+    let (sender, receiver) = sync_channel::<Child>(1);
+    thread::Builder::new()
+        .name(format!("worker-{number}"))
+        .spawn(move || {
+            // None when it could not be started.
+            let Ok(mut child) = receiver.recv() else {
+                return;
+            };
+            // What cannot be heard is no reason to leave the process alone.
+            let heard = hear(&child, File::from(reader), |started| {
+                drop(events.send(Event::Started(number, started)));
+            });
+            drop(heard);
+            drop(events.send(Event::Ended(number, child.wait())));
+        })?;
+    Ok(sender)
+}
+
+/// Tells what a worker says until it has ended.
+///
+/// Processes that the application has forked may keep the pipe for longer.
+fn hear(child: &Child, mut reader: File, tell: impl Fn(Started)) -> io::Result<()> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+    ioctl_fionbio(&reader, true)?;
+    let mut lines = Lines::default();
+    loop {
+        let mut waits = vec![PollFd::new(&reader, PollFlags::IN)];
+        if let Some(process) = &process {
+            waits.push(PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut waits, None) {
+            Err(Errno::INTR) => continue,
+            polled => polled?,
+        };
+        let has_ended = waits.get(1).is_some_and(|one| !one.revents().is_empty());
+        let is_closed = lines.read(&mut reader, &tell)?;
+        if has_ended || is_closed {
+            return Ok(());
+        }
+    }
+}
+
+/// Lines of a worker; what has come of the last is kept.
+#[derive(Default)]
+struct Lines {
+    said: Vec<u8>,
+}
+
+impl Lines {
+    /// Tells what there is to read, which is more than a pipe holds at most;
+    /// returns whether it was the end.
+    fn read(&mut self, reader: &mut impl io::Read, tell: impl Fn(Started)) -> io::Result<bool> {
+        let mut piece = reader.take(MAX_LINE_BYTES as u64);
+        let is_closed = match piece.read_to_end(&mut self.said) {
+            Ok(_) => piece.limit() > 0,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Err(error) => return Err(error),
+        };
+        if let Some(end) = self.said.iter().rposition(|byte| *byte == b'\n') {
+            for line in self.said[..end].split(|byte| *byte == b'\n') {
+                if let Ok(started) = serde_json::from_slice(line) {
+                    tell(started);
                 }
-                drop(events.send(Event::Ended(number, child.wait())));
-            }),
-    );
+            }
+            self.said.drain(..=end);
+        }
+        if self.said.len() > MAX_LINE_BYTES {
+            self.said.clear();
+        }
+        Ok(is_closed)
+    }
 }
 
 /// How a worker ended, in words.
@@ -165,5 +261,30 @@ fn signal_name(signal: i32) -> String {
     match signal_hook::low_level::signal_name(signal) {
         Some(name) => name.to_owned(),
         None => format!("signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_never_ends_its_line_fills_no_memory() {
+        let mut lines = Lines::default();
+        let num_ready = Cell::new(0);
+        let tell = |started: Started| num_ready.set(num_ready.get() + u32::from(started.ready));
+        for _ in 0..5 {
+            let is_closed = lines.read(&mut io::repeat(b'x'), tell);
+            assert!(!is_closed.expect("it can be read"));
+            assert!(lines.said.capacity() <= 4 * MAX_LINE_BYTES);
+        }
+        // Lines that follow are heard, in pieces, too.
+        for (piece, expected) in [("\n{\"ready\":", 0), ("true}\n{\"ready\":true}\n{", 2)] {
+            let is_closed = lines.read(&mut piece.as_bytes(), tell);
+            assert!(is_closed.expect("it can be read"));
+            assert_eq!(num_ready.get(), expected);
+        }
     }
 }

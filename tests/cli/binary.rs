@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -205,6 +206,32 @@ impl Drop for Served {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// Runs a command to its end with standard error on a terminal; what it showed there, and the rest.
+pub(crate) fn on_a_terminal(mut command: Command) -> (String, Run) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let side = fs::OpenOptions::new()
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    let child = command
+        .env("TERM", "xterm")
+        .stdout(Stdio::piped())
+        .stderr(side)
+        .spawn()
+        .unwrap();
+    // It has the other side of the terminal open, too.
+    drop(command);
+    let mut shown = Vec::new();
+    // The end of the last process on a terminal is an error, not an end of file.
+    drop(fs::File::from(terminal).read_to_end(&mut shown));
+    let output = child.wait_with_output().unwrap();
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    (shown, Run::of(&output))
 }
 
 /// Sends bytes over any stream and reads to its end.

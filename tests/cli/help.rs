@@ -2,11 +2,18 @@
 
 use crate::binary::Folder;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 20] = [
     "",
     "serve",
     "bench",
+    "bench llm",
     "bench verify",
+    "bench supersede",
+    "bench claims",
+    "bench compare",
+    "bench charts",
+    "bench report",
+    "profile",
     "config",
     "config show",
     "config path",

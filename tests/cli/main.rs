@@ -3,9 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bench;
+mod bench_llm;
 mod binary;
 mod configuration;
 mod failures;
 mod help;
+mod ledger;
+mod naughty;
+mod naughty_server;
 mod one_shot;
+mod profile;
 mod serving;

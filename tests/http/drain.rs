@@ -1,13 +1,14 @@
 //! Stopping: whatever was fully asked is answered, and the exit code is 0.
 //!
-//! *Lost* is a request that was fully sent and got no complete answer; a
-//! refused connection is not lost, its client can go elsewhere.
+//! *Lost* is a request that was fully sent and got no complete answer, and a
+//! connection that was refused before the stop was asked for: afterwards its
+//! client can go elsewhere.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -26,20 +27,28 @@ const SOON: Duration = Duration::from_secs(2);
 #[derive(Default)]
 struct Load {
     num_answered: AtomicUsize,
+    is_stopping: AtomicBool,
     lost: Mutex<Vec<String>>,
 }
 
 impl Load {
     /// Asks until nobody accepts any more.
     fn run(&self, address: SocketAddr, is_kept_alive: bool) {
-        while let Ok(mut client) = Client::try_connect(address) {
-            while self.ask(&mut client, is_kept_alive) && is_kept_alive {}
+        loop {
+            match Client::try_connect(address) {
+                Ok(mut client) => while self.ask(&mut client, is_kept_alive) && is_kept_alive {},
+                Err(_) if self.is_stopping.load(Ordering::SeqCst) => return,
+                Err(error) => {
+                    return self.lose(format!("refused before the stop: {error}"));
+                }
+            }
         }
     }
 
     /// One request; whether the connection may be used again.
     fn ask(&self, client: &mut Client, is_kept_alive: bool) -> bool {
-        if client.try_send(get("/hello")).is_err() {
+        if let Err(error) = client.try_send(get("/hello")) {
+            self.lose(format!("not sent: {error}"));
             return false;
         }
         match client.read() {
@@ -49,11 +58,14 @@ impl Load {
             }
             Err(error) => {
                 let kind = if is_kept_alive { "kept alive" } else { "new" };
-                let mut lost = self.lost.lock().expect("no client panics");
-                lost.push(format!("{kind}: {error}"));
+                self.lose(format!("{kind}: {error}"));
                 false
             }
         }
+    }
+
+    fn lose(&self, what: String) {
+        self.lost.lock().expect("no client panics").push(what);
     }
 }
 
@@ -86,7 +98,7 @@ pub(crate) fn wait_for_drain(server: &Server) {
 
 #[test]
 fn no_request_is_lost_under_load() {
-    for signal in [Signal::TERM, Signal::INT, Signal::TERM] {
+    for signal in [Signal::TERM, Signal::INT].into_iter().cycle().take(5) {
         let mut server = Server::start(&[]);
         let address = server.address();
         let load = Load::default();
@@ -96,8 +108,9 @@ fn no_request_is_lost_under_load() {
                 scope.spawn(move || load.run(address, index % 2 == 0));
             }
             eventually(Duration::from_secs(10), "load is on", || {
-                (load.num_answered.load(Ordering::Relaxed) > 500).then_some(())
+                (load.num_answered.load(Ordering::Relaxed) > 100).then_some(())
             });
+            load.is_stopping.store(true, Ordering::SeqCst);
             server.signal(signal);
         });
         let lost = load.lost.into_inner().expect("no client panics");
@@ -223,7 +236,7 @@ fn a_flood_of_new_connections_does_not_hold_the_drain() {
     let mut server = Server::spawn(command);
     let _listening = server.wait_for_line("unix:");
     let num_connects = AtomicUsize::new(0);
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + 3 * PATIENCE;
     let elapsed = std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -237,10 +250,11 @@ fn a_flood_of_new_connections_does_not_hold_the_drain() {
         });
         let start = Instant::now();
         server.signal(Signal::TERM);
-        assert_eq!(server.exit(Duration::from_secs(5)).code(), Some(0));
+        assert_eq!(server.exit(2 * PATIENCE).code(), Some(0));
         start.elapsed()
     });
-    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    // Half of the grace time, and the flood goes on.
+    assert!(elapsed < PATIENCE, "{elapsed:?}");
 }
 
 #[test]

@@ -13,14 +13,11 @@ use crate::support::client::{Client, End, ReadError, get};
 use crate::support::hpack;
 use crate::support::http2::{Http2, flag, frame, kind, method};
 use crate::support::server::Server;
+use crate::support::websocket::upgrade;
 
 /// Far below the grace time, and above the deadline of a head.
 const SOON: Duration = Duration::from_secs(10);
 const FILE_BYTES: usize = 8 * 1024 * 1024;
-
-const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
-    Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-    Sec-WebSocket-Version: 13\r\n\r\n";
 
 /// A client that has read the head of an answer whose body goes on.
 fn start_answer(server: &Server, path: &str) -> Client {
@@ -53,7 +50,7 @@ fn every_state_of_a_connection_ends_as_it_should() {
     let mut events = start_answer(server, "/events?interval_ms=1");
     let mut unread_body = start_unread_body(server);
     let mut socket = server.connect();
-    assert_eq!(socket.ask(HANDSHAKE).status, 101);
+    upgrade(&mut socket, "/ws");
     let mut stream = Http2::connect(server.address());
     let block = hpack::encode(&method("POST", "/echo"));
     let half = [

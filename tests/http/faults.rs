@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::client::{Client, End, get, post};
 use crate::support::process;
 use crate::support::server::{Server, raise_nofile, serve_after};
-use crate::support::{Failures, eventually};
+use crate::support::{Failures, PATIENCE, eventually};
 
 const KIB: u64 = 1024;
 
@@ -50,8 +50,8 @@ fn no_free_descriptors_neither_burn_cpu_nor_stop_the_others() {
     });
     assert_eq!(served.get("/hello").status, 200);
     let cost = cpu_in(&server, Duration::from_secs(4));
-    // A lane that spins takes all of a core; 40 attempts of two lanes a tenth at most.
-    assert!(cost <= Duration::from_millis(400), "{cost:?} in 4 s");
+    // Each lane tries ten times a second; one that spins takes all of a core.
+    assert!(cost <= Duration::from_millis(50), "{cost:?} in 4 s");
     assert_eq!(served.get("/hello").status, 200);
     let lines = server.lines().split_off(num_lines);
     assert!(lines.len() <= 3, "{lines:#?}");
@@ -94,9 +94,13 @@ fn ten_thousand_idle_connections_are_held_cheaply() {
         cost < Duration::from_millis(50),
         "{cost:?} in 1 s for {count} idle connections"
     );
+    // By now every lane runs and all are accepted: the rest is the server's own,
+    // of which some came after the first answer.
+    let own = process::num_fds(server.pid()).saturating_sub(held.len());
+    assert!(own < fds + 50, "{own} of its own, {fds} at first");
     drop(held);
-    eventually(Duration::from_secs(10), "all are released", || {
-        (process::num_fds(server.pid()) <= fds + 2).then_some(())
+    eventually(PATIENCE, "all are released", || {
+        (process::num_fds(server.pid()) <= own + 2).then_some(())
     });
 }
 

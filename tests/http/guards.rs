@@ -11,7 +11,7 @@ use crate::support::certificates::{Authority, handshake};
 use crate::support::client::{Client, Response, get};
 use crate::support::eventually;
 use crate::support::http2::Http2;
-use crate::support::server::Server;
+use crate::support::server::{Server, serve};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -329,6 +329,83 @@ fn each_client_has_a_rate_of_its_own() {
     let metrics = ask(&server, "/metrics", "a", "X-Forwarded-For: 9.9.9.1\r\n").text();
     assert!(metrics.contains("justapi_rejected_total{reason=\"rate_limit\"} 4\n"));
     assert!(metrics.contains("\njustapi_rate_limit_evicted_total 0\n"));
+}
+
+/// A browser asks before it calls: whatever serves the path, we answer, and the
+/// upstream is not asked.
+#[test]
+fn a_preflight_is_answered_for_files_and_proxied_routes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("a.txt"), "file").expect("own folder");
+    let files = format!("/files={}", folder.path().display());
+    // Nobody listens on the discard port of the machine.
+    let nobody = "/api=http://127.0.0.1:9";
+    let origin = "https://app.example";
+    let server = Server::start(&["--cors", origin, "--static", &files, "--proxy", nobody]);
+    let preflight = |path: &str, origin: &str, method: &str| {
+        server.connect().ask(format!(
+            "OPTIONS {path} HTTP/1.1\r\nHost: a\r\nOrigin: {origin}\r\n\
+             Access-Control-Request-Method: {method}\r\n\
+             Access-Control-Request-Headers: x-token\r\n\r\n"
+        ))
+    };
+    let allows = |response: &Response, method: &str| {
+        let methods = response.header("access-control-allow-methods");
+        methods.is_some_and(|methods| methods.split(", ").any(|known| known == method))
+    };
+    for (path, method) in [
+        ("/files/a.txt", "GET"),
+        ("/files/missing.txt", "GET"),
+        ("/api/users", "DELETE"),
+        ("/api/users/7?a=b", "PUT"),
+    ] {
+        let response = preflight(path, origin, method);
+        assert_eq!(response.status, 204, "{path}: {response:?}");
+        let allowed = response.header("access-control-allow-origin");
+        assert_eq!(allowed, Some(origin), "{path}");
+        assert!(allows(&response, method), "{path}: {response:?}");
+        assert!(
+            response.header("access-control-max-age").is_some(),
+            "{path}"
+        );
+        let stranger = preflight(path, "https://evil.example", method);
+        assert_eq!(stranger.status, 204, "{path}");
+        assert_eq!(
+            stranger.header("access-control-allow-origin"),
+            None,
+            "{path}"
+        );
+    }
+    assert!(!allows(
+        &preflight("/files/a.txt", origin, "DELETE"),
+        "DELETE"
+    ));
+    // The call itself, and an error of ours on the way, are for the page too.
+    for (path, status) in [("/files/a.txt", 200), ("/api/users", 502)] {
+        let response = ask(&server, path, "a", &format!("Origin: {origin}\r\n"));
+        let allowed = response.header("access-control-allow-origin");
+        assert_eq!((response.status, allowed), (status, Some(origin)), "{path}");
+    }
+}
+
+#[test]
+fn a_header_may_say_whose_request_it_is() {
+    let server = Server::start(&["--rate-limit", "1/h", "--rate-limit-header", "X-API-Key"]);
+    let status = |line: &str| ask(&server, "/hello", "a", line).status;
+    let one = "x-api-key: one\r\n";
+    assert_eq!([status(one), status(one)], [200, 429]);
+    assert_eq!(status("X-API-KEY: two\r\n"), 200);
+    // Without a key it is the address that counts, once for all of them.
+    assert_eq!(
+        [status(""), status(""), status("X-API-Key:\r\n")],
+        [200, 429, 429]
+    );
+    let mut command = serve();
+    command.args(["--port", "0", "--rate-limit", "1/h"]);
+    command.args(["--rate-limit-header", "no:header"]);
+    let mut refused = Server::spawn(command);
+    assert!(matches!(refused.exit(SOON).code(), Some(2 | 3)));
+    let _complaint = refused.wait_for_line("server.rate_limit_header");
 }
 
 #[test]

@@ -318,9 +318,9 @@ fn a_handler_over_its_time_limit_is_answered_for() {
 fn a_slow_but_steady_body_is_read() {
     let server = Server::start(&["--timeout-body", SHORT]);
     let mut client = server.connect();
-    client.send("POST /anything HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    client.send("POST /anything HTTP/1.1\r\nHost: a\r\nContent-Length: 300\r\n\r\n");
     for _ in 0..10 {
-        client.send("x");
+        client.send([b'x'; 30]);
         // The pace of the client, not a wait for the server.
         std::thread::sleep(Duration::from_millis(60));
     }
@@ -387,6 +387,32 @@ fn a_head_in_single_bytes_costs_linear_time() {
         large < most,
         "4,000 bytes cost {small:?}, 32,000 bytes {large:?}"
     );
+}
+
+/// F11: a header without an end, a byte at a time, is 431 where the limit is,
+/// and what follows costs no more than reading it.
+#[test]
+fn an_endless_header_in_single_bytes_is_431() {
+    const BYTES: usize = 1024 * 1024;
+    let server = Server::start(&[]);
+    let start = process::cpu(server.pid());
+    let mut client = server.connect();
+    client.send("GET /hello HTTP/1.1\r\nHost: localhost\r\nX: ");
+    let mut num_sent = 0;
+    while num_sent < BYTES && client.try_send("y").is_ok() {
+        num_sent += 1;
+    }
+    let response = client.read().expect("the refusal outlives what follows it");
+    assert_eq!(response.status, 431);
+    assert_eq!(response.json()["limit"], "server.limits.header");
+    assert!(num_sent >= 32_000, "refused after {num_sent} bytes");
+    let cost = process::cpu(server.pid()).saturating_sub(start);
+    // A debug build takes some microseconds for each byte that it reads alone.
+    assert!(
+        cost < Duration::from_secs(5),
+        "{num_sent} bytes cost {cost:?}"
+    );
+    assert_eq!(server.answers_within(PATIENCE), Ok(()));
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::files::Site;
-use crate::support::client::{Client, get};
+use crate::support::client::{Client, get, post};
 use crate::support::server::Server;
+use crate::support::websocket::{frame as ws_frame, upgrade};
 use crate::support::{PATIENCE, eventually, process};
 
 const KIB: u64 = 1024;
@@ -135,4 +136,79 @@ fn a_thousand_slow_readers_of_events_keep_the_memory_flat() {
         (process::num_fds(server.pid()) < 100).then_some(())
     });
     server.answers_within(PATIENCE).expect("others are served");
+}
+
+/// An echo that nobody reads stops the reading of what is to be echoed.
+#[test]
+fn a_thousand_sockets_that_read_nothing_keep_the_memory_flat() {
+    const MESSAGE: usize = 16 * 1024;
+    let server = Server::start(&["--max-connections", "2000"]);
+    crate::support::server::raise_nofile();
+    let message = ws_frame(0x82, &vec![b'm'; MESSAGE]);
+    let mut sockets: Vec<_> = (0..1000)
+        .map(|_| {
+            let mut client = server.connect();
+            upgrade(&mut client, "/ws");
+            client
+        })
+        .collect();
+    let before = grown_since(&server, 0);
+    let mut num_taken = 0;
+    for client in &mut sockets {
+        client
+            .stream()
+            .set_nonblocking(true)
+            .expect("an open socket");
+    }
+    // All that the sockets on the way take, and what the server takes of them.
+    let mut is_taken = true;
+    while is_taken && num_taken < 1000 * 512 * 1024 {
+        is_taken = false;
+        for client in &mut sockets {
+            // A part of a message is the end of it for this test.
+            if let Ok(length) = client.stream().write(&message) {
+                num_taken += length;
+                is_taken |= length == message.len();
+            }
+        }
+    }
+    let each = grown_since(&server, before) / 1000;
+    assert!(
+        each <= 96 * KIB,
+        "{each} bytes a socket after {num_taken} sent"
+    );
+    server.answers_within(PATIENCE).expect("others are served");
+    drop(sockets);
+    eventually(PATIENCE * 2, "sockets are closed", || {
+        (process::num_fds(server.pid()) < 100).then_some(())
+    });
+}
+
+/// A large JSON answer waits for its reader in the sockets and as itself.
+#[test]
+fn slow_readers_of_large_json_cost_what_they_asked_for() {
+    const LENGTH: usize = 8 << 20;
+    const READERS: u64 = 8;
+    let server = Server::start(&["--limit-body", "16MiB"]);
+    let json = format!("\"{}\"", "j".repeat(LENGTH - 2));
+    assert_eq!(server.connect().ask(post("/echo", &json)).status, 200);
+    let before = process::rss_bytes(server.pid());
+    let readers: Vec<Client> = (0..READERS)
+        .map(|_| {
+            let mut client = server.connect();
+            client.send(post("/echo", &json));
+            let mut first = [0];
+            let stream = client.stream();
+            stream.read_exact(&mut first).expect("an answer begins");
+            client
+        })
+        .collect();
+    let each = grown_since(&server, before) / READERS;
+    // The body, the answer made of it, and buffers that grow by doubling.
+    assert!(each <= 4 * LENGTH as u64, "{each} bytes a reader");
+    server.answers_within(PATIENCE).expect("others are served");
+    drop(readers);
+    eventually(PATIENCE, "the memory is given back", || {
+        (grown_since(&server, before) < 4 * LENGTH as u64).then_some(())
+    });
 }

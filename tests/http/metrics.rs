@@ -110,6 +110,53 @@ fn requests_are_counted_by_route() {
 }
 
 #[test]
+fn bytes_are_counted_as_they_pass() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("large"), vec![b'x'; 300_000]).expect("own folder");
+    let route = format!("/files={}", folder.path().display());
+    // One lane, so that what it has written is counted before it reads the next request.
+    let server = Server::start(&["--lanes", "1", "--static", &route]);
+    let (mut received, mut sent) = (0, 0);
+    let mut exchange = |request: &str| {
+        let mut client = server.connect();
+        client.send(request);
+        client.finish_writing();
+        let (bytes, _) = client.read_to_end();
+        received += request.len();
+        let before = sent;
+        sent += bytes.len();
+        (
+            String::from_utf8_lossy(&bytes).into_owned(),
+            received,
+            before,
+        )
+    };
+    for request in [
+        get("/hello"),
+        post("/echo", "{\"a\": [1, 2]}"),
+        get("/files/large"),
+        get("/nothing/here"),
+    ] {
+        exchange(&request);
+        // The request for the page has come, and its answer has not left.
+        let (page, received, sent) = exchange(&get("/metrics"));
+        for (name, expected) in [("received", received), ("sent", sent)] {
+            let line = format!("\njustapi_{name}_bytes_total {expected}\n");
+            assert!(page.contains(&line), "{request}: no {line} in {page}");
+        }
+    }
+    // Frames of HTTP/2, their heads included.
+    let before = scrape(&server);
+    let mut client = Http2::connect(server.address());
+    client.get(1, "/hello");
+    let after = scrape(&server);
+    let grew = |name: &str| after[name] - before[name];
+    let looks = get("/metrics").len() as f64;
+    let received = grew("justapi_received_bytes_total") - looks;
+    assert!((40.0..400.0).contains(&received), "{received}");
+}
+
+#[test]
 fn each_refusal_is_counted_under_its_reason() {
     let flags = [
         "--timeout-header",
@@ -224,7 +271,10 @@ fn all_reasons_are_there_from_the_start() {
         "header_timeout",
         "idle_timeout",
         "body_stall",
+        "body_rate",
+        "body_memory",
         "write_stall",
+        "write_rate",
         "tls_handshake_timeout",
         "tls_handshake",
         "request_timeout",

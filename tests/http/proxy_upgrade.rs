@@ -9,21 +9,12 @@ use rustix::process::Signal;
 
 use crate::support::certificates::Authority;
 use crate::support::client::{Client, End, get};
-use crate::support::hpack;
-use crate::support::http2::{Http2, Outcome, flag, frame as h2_frame, kind};
+use crate::support::http2::{Http2, Outcome};
 use crate::support::server::Server;
+use crate::support::websocket::{
+    ACCEPT, KEY, close_code, connect, exchange_over_h2, frame, handshake, read_frame, upgrade,
+};
 use crate::support::{PATIENCE, eventually, process};
-
-const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-
-fn handshake(path: &str, more: &str) -> String {
-    format!(
-        "GET {path} HTTP/1.1\r\nHost: front.example\r\nUpgrade: websocket\r\n\
-         Connection: keep-alive, Upgrade\r\nSec-WebSocket-Key: {KEY}\r\n\
-         Sec-WebSocket-Version: 13\r\n{more}\r\n"
-    )
-}
 
 /// A proxy of `/api` to `url`, and more flags.
 fn proxy(url: &str, flags: &[&str]) -> Server {
@@ -37,59 +28,10 @@ fn in_front_of(upstream: &Server, flags: &[&str]) -> Server {
     proxy(&format!("http://{}", upstream.address()), flags)
 }
 
-/// A masked frame of any length; the mask is zero.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
-        (Ok(length @ ..=125), _) => frame.push(0x80 | length),
-        (_, Ok(length)) => {
-            frame.push(0xfe);
-            frame.extend(length.to_be_bytes());
-        }
-        _ => {
-            frame.push(0xff);
-            frame.extend((payload.len() as u64).to_be_bytes());
-        }
-    }
-    frame.extend([0; 4]);
-    frame.extend(payload);
-    frame
-}
-
-/// Reads one frame of a server: first byte and payload.
-fn read_frame(client: &mut Client) -> (u8, Vec<u8>) {
-    let stream = client.stream();
-    let mut head = [0; 2];
-    stream.read_exact(&mut head).expect("a frame");
-    let num_bytes = match head[1] {
-        126 => 2,
-        127 => 8,
-        _ => 0,
-    };
-    let mut bytes = [0; 8];
-    stream
-        .read_exact(&mut bytes[8 - num_bytes..])
-        .expect("a length");
-    let length = match num_bytes {
-        0 => u64::from(head[1]),
-        _ => u64::from_be_bytes(bytes),
-    };
-    let mut payload = vec![0; usize::try_from(length).expect("a length of ours")];
-    stream.read_exact(&mut payload).expect("a payload");
-    (head[0], payload)
-}
-
 fn open(server: &Server) -> Client {
     let mut client = server.connect();
-    let answer = client.ask(handshake("/api/ws", ""));
-    assert_eq!(answer.status, 101, "{answer:?}");
+    upgrade(&mut client, "/api/ws");
     client
-}
-
-fn close_code(client: &mut Client) -> u16 {
-    let (first, payload) = read_frame(client);
-    assert_eq!(first, 0x88);
-    u16::from_be_bytes([payload[0], payload[1]])
 }
 
 #[test]
@@ -145,27 +87,9 @@ fn a_stream_of_http_2_reaches_a_socket_of_http_1() {
     let upstream = Server::start(&[]);
     let server = in_front_of(&upstream, &[]);
     let mut connection = Http2::connect(server.address());
-    let headers = [
-        (":method", "CONNECT"),
-        (":protocol", "websocket"),
-        (":scheme", "http"),
-        (":authority", "localhost"),
-        (":path", "/api/ws"),
-        ("sec-websocket-version", "13"),
-        ("sec-websocket-protocol", "echo"),
-    ];
-    let data = [frame(0x81, b"over h2"), frame(0x88, b"\x03\xe8")].concat();
-    let bytes = [
-        h2_frame(
-            kind::HEADERS,
-            flag::END_HEADERS,
-            1,
-            &hpack::encode(&headers),
-        ),
-        h2_frame(kind::DATA, 0, 1, &data),
-    ];
-    connection.send(&bytes.concat()).expect("the server reads");
-    let outcome = connection.outcome(1);
+    let mut headers = connect("/api/ws", "websocket").to_vec();
+    headers.push(("sec-websocket-protocol", "echo"));
+    let outcome = exchange_over_h2(&mut connection, &headers, b"over h2");
     let Outcome::Response { status, body, .. } = &outcome else {
         panic!("{outcome:?}");
     };

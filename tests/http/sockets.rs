@@ -178,7 +178,7 @@ fn an_address_of_another_machine_is_exit_code_5() {
 }
 
 /// A listener as descriptor 3 of a server started by `sh`.
-fn inherited(listener: OwnedFd, prelude: &str, flags: &[&str]) -> Command {
+pub(crate) fn inherited(listener: OwnedFd, prelude: &str, flags: &[&str]) -> Command {
     let prelude = format!("exec 3<&0 </dev/null; {prelude}");
     let mut command = serve_after(&prelude, flags);
     command.stdin(listener);

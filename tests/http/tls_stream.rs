@@ -12,6 +12,7 @@ use socket2::{Domain, Socket, Type};
 use crate::support::certificates::{Authority, TlsStream, handshake, handshake_over};
 use crate::support::client::{Client, End, get, post};
 use crate::support::server::Server;
+use crate::support::websocket::upgrade;
 
 const SOON: Duration = Duration::from_secs(2);
 
@@ -162,11 +163,7 @@ fn a_record_that_was_changed_ends_the_connection() {
 fn websocket_messages_are_echoed() {
     let (server, config) = start(&[]);
     let mut client = connect(&server, &config);
-    let response = client.ask(
-        "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-    );
-    assert_eq!(response.status, 101);
+    upgrade(&mut client, "/ws");
     for length in [0, 1, 125] {
         let payload = b"w".repeat(length);
         // The mask is zero, so that the bytes stay as they are.

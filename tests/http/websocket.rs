@@ -1,7 +1,7 @@
 //! The WebSocket protocol at the built binary: handshakes byte by byte, a client with a
 //! codec of its own, HTTP/2, and the end of the server.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,64 +10,30 @@ use rustix::process::Signal;
 use crate::support::client::{Client, End, show};
 use crate::support::http2::{Http2, Outcome, flag, frame as h2_frame, kind};
 use crate::support::server::Server;
+use crate::support::websocket::{
+    ACCEPT, KEY, close_code, connect, exchange_over_h2, frame, handshake, read_frame, upgrade,
+};
 use crate::support::{Failures, hpack};
 
 const SOON: Duration = Duration::from_secs(2);
 
-/// The handshake of RFC 6455 §1.3 for `/ws`, with more header lines.
-fn handshake(more: &str) -> String {
-    format!(
-        "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n{more}\r\n"
-    )
-}
-
-/// A short masked frame; the mask is zero, so that the bytes stay readable.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("a short payload");
-    [&[first, 0x80 | length, 0, 0, 0, 0], payload].concat()
-}
-
 /// An open socket of the demo.
 fn open(server: &Server) -> Client {
     let mut client = server.connect();
-    let response = client.ask(handshake(""));
-    assert_eq!(response.status, 101, "{response:?}");
+    upgrade(&mut client, "/ws");
     client
-}
-
-/// Reads one frame of the server: first byte and payload.
-fn read_frame(client: &mut Client) -> (u8, Vec<u8>) {
-    let mut head = [0; 2];
-    client
-        .stream()
-        .read_exact(&mut head)
-        .expect("the server sends a frame");
-    let mut payload = vec![0; usize::from(head[1])];
-    client
-        .stream()
-        .read_exact(&mut payload)
-        .expect("the frame is whole");
-    (head[0], payload)
-}
-
-fn close_code(frame: &(u8, Vec<u8>)) -> Option<u16> {
-    let (0x88, [high, low, ..]) = (frame.0, frame.1.as_slice()) else {
-        return None;
-    };
-    Some(u16::from_be_bytes([*high, *low]))
 }
 
 #[test]
 fn a_handshake_is_answered_and_messages_are_echoed() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    let response = client.ask(handshake("Sec-WebSocket-Protocol: soap, echo\r\n"));
+    let response = client.ask(handshake("/ws", "Sec-WebSocket-Protocol: soap, echo\r\n"));
     assert_eq!(response.status, 101);
     assert_eq!(response.header("upgrade"), Some("websocket"));
     assert_eq!(response.header("connection"), Some("upgrade"));
     let accept = response.header("sec-websocket-accept");
-    assert_eq!(accept, Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    assert_eq!(accept, Some(ACCEPT));
     assert_eq!(response.header("sec-websocket-protocol"), Some("echo"));
     assert_eq!(response.header("content-length"), None);
     for (first, payload) in [(0x81, &b"Hello"[..]), (0x82, b"\0\xff"), (0x81, b"")] {
@@ -93,31 +59,31 @@ fn a_handshake_that_is_none_is_refused_and_the_connection_goes_on() {
         ),
         (
             "old version",
-            handshake("").replace("Version: 13", "Version: 8"),
+            handshake("/ws", "").replace("Version: 13", "Version: 8"),
             426,
         ),
         (
             "two versions",
-            handshake("Sec-WebSocket-Version: 13\r\n"),
+            handshake("/ws", "Sec-WebSocket-Version: 13\r\n"),
             426,
         ),
-        (
-            "short key",
-            handshake("").replace("dGhlIHNhbXBsZSBub25jZQ==", "dGhl"),
-            400,
-        ),
+        ("short key", handshake("/ws", "").replace(KEY, "dGhl"), 400),
         (
             "another origin",
-            handshake("Origin: https://evil.example\r\n"),
+            handshake("/ws", "Origin: https://evil.example\r\n"),
             403,
         ),
         (
             "odd extension",
-            handshake("Sec-WebSocket-Extensions: a b\r\n"),
+            handshake("/ws", "Sec-WebSocket-Extensions: a b\r\n"),
             400,
         ),
-        ("a body", handshake("Content-Length: 2\r\n") + "ab", 400),
-        ("POST", handshake("").replace("GET", "POST"), 405),
+        (
+            "a body",
+            handshake("/ws", "Content-Length: 2\r\n") + "ab",
+            400,
+        ),
+        ("POST", handshake("/ws", "").replace("GET", "POST"), 405),
     ];
     for (name, request, expected) in cases {
         let mut client = server.connect();
@@ -142,7 +108,7 @@ fn no_header_value_can_hurt() {
     let mut server = Server::start(&[]);
     for name in ["Protocol", "Extensions", "Key", "Version"] {
         for byte in 0x80..=0xff_u8 {
-            let mut request = handshake("").into_bytes();
+            let mut request = handshake("/ws", "").into_bytes();
             request.truncate(request.len() - 2);
             request.extend_from_slice(format!("Sec-WebSocket-{name}: ").as_bytes());
             request.extend_from_slice(&[byte, b'\r', b'\n', b'\r', b'\n']);
@@ -162,7 +128,7 @@ fn what_follows_an_upgrade_request_is_never_answered_as_http() {
     let server = Server::start(&[]);
     let smuggled = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut client = server.connect();
-    client.send(handshake("") + smuggled);
+    client.send(handshake("/ws", "") + smuggled);
     let (bytes, _) = client.read_to_end();
     let text = String::from_utf8_lossy(&bytes);
     assert!(!text.contains("HTTP/1.1 200"), "{text}");
@@ -191,8 +157,7 @@ fn broken_frames_close_with_their_code() {
     for (name, bytes, expected) in cases {
         let mut client = open(&server);
         client.send(bytes);
-        let code = close_code(&read_frame(&mut client));
-        assert_eq!(code, Some(*expected), "{name}");
+        assert_eq!(close_code(&mut client), *expected, "{name}");
         // Ours has ended, so that a peer who never says Close is not kept.
         assert_eq!(client.read_to_end(), (Vec::new(), End::Closed), "{name}");
     }
@@ -218,36 +183,13 @@ fn a_client_with_its_own_codec_agrees() {
     );
 }
 
-/// Header list of an extended CONNECT (RFC 8441) for `path`.
-fn connect<'a>(path: &'a str, protocol: &'a str) -> [(&'a str, &'a str); 6] {
-    [
-        (":method", "CONNECT"),
-        (":protocol", protocol),
-        (":scheme", "http"),
-        (":authority", "localhost"),
-        (":path", path),
-        ("sec-websocket-version", "13"),
-    ]
-}
-
 #[test]
 fn a_socket_is_a_stream_of_http_2() {
     let server = Server::start(&[]);
     let mut connection = Http2::connect(server.address());
     let mut headers = connect("/ws", "websocket").to_vec();
     headers.push(("sec-websocket-protocol", "echo"));
-    let data = [frame(0x81, b"over h2"), frame(0x88, b"\x03\xe8")].concat();
-    let bytes = [
-        h2_frame(
-            kind::HEADERS,
-            flag::END_HEADERS,
-            1,
-            &hpack::encode(&headers),
-        ),
-        h2_frame(kind::DATA, 0, 1, &data),
-    ];
-    connection.send(&bytes.concat()).expect("the server reads");
-    let outcome = connection.outcome(1);
+    let outcome = exchange_over_h2(&mut connection, &headers, b"over h2");
     let Outcome::Response { status, body, .. } = &outcome else {
         panic!("{outcome:?}");
     };
@@ -325,7 +267,7 @@ fn a_drain_says_goodbye_to_every_socket() {
     clients[0].send(b"\x81\x85\0\0\0\0He");
     server.signal(Signal::TERM);
     for client in &mut clients {
-        assert_eq!(close_code(&read_frame(client)), Some(1001));
+        assert_eq!(close_code(client), 1001);
         client.send(frame(0x88, b"\x03\xe9"));
     }
     drop(clients);
@@ -338,7 +280,7 @@ fn a_drain_does_not_wait_for_a_client_that_stays() {
     let mut client = open(&server);
     let start = Instant::now();
     server.signal(Signal::TERM);
-    assert_eq!(close_code(&read_frame(&mut client)), Some(1001));
+    assert_eq!(close_code(&mut client), 1001);
     assert_eq!(server.exit(Duration::from_secs(8)).code(), Some(0));
     assert!(
         start.elapsed() >= SOON,
@@ -384,7 +326,7 @@ fn idle_sockets_hold_no_compression_context() {
     /// The connection's task with its handler; a context alone takes 300 KiB.
     const MAX_BYTES_EACH: u64 = 24 * 1024;
     let server = Server::start(&[]);
-    let offer = handshake("Sec-WebSocket-Extensions: permessage-deflate\r\n");
+    let offer = handshake("/ws", "Sec-WebSocket-Extensions: permessage-deflate\r\n");
     let open_used = || {
         let mut client = server.connect();
         assert_eq!(client.ask(&offer).status, 101);

@@ -1,44 +1,17 @@
 //! The limits of a WebSocket as settings: each ends the socket with its close
 //! code, and is counted under its own name.
 
-use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use crate::support::client::{Client, End};
 use crate::support::server::Server;
+use crate::support::websocket::{close_code, frame, read_frame, upgrade};
 use crate::support::{PATIENCE, eventually, process};
-
-const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
-    Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-    Sec-WebSocket-Version: 13\r\n\r\n";
 
 fn open(server: &Server) -> Client {
     let mut client = server.connect();
-    assert_eq!(client.ask(HANDSHAKE).status, 101);
+    upgrade(&mut client, "/ws");
     client
-}
-
-/// A short masked frame; the mask is zero.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("a short payload");
-    [&[first, 0x80 | length, 0, 0, 0, 0], payload].concat()
-}
-
-/// Reads one short frame of the server: first byte and payload.
-fn read_frame(client: &mut Client) -> (u8, Vec<u8>) {
-    let mut head = [0; 2];
-    let stream = client.stream();
-    stream.read_exact(&mut head).expect("a frame");
-    let mut payload = vec![0; usize::from(head[1])];
-    stream.read_exact(&mut payload).expect("a whole frame");
-    (head[0], payload)
-}
-
-/// The code of the Close frame that comes next.
-fn close_code(client: &mut Client) -> u16 {
-    let (first, payload) = read_frame(client);
-    assert_eq!(first, 0x88);
-    u16::from_be_bytes([payload[0], payload[1]])
 }
 
 fn metric(server: &Server, series: &str) -> u64 {

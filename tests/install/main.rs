@@ -13,6 +13,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Where the tools are that the script may use; holds no `justapi`.
 const SYSTEM_PATH: &str = "/usr/bin:/bin";
 
+/// Names under which the script looks for an interpreter.
+const PYTHONS: [&str; 6] = [
+    "python3",
+    "python3.14",
+    "python3.13",
+    "python3.12",
+    "python3.11",
+    "python",
+];
+
 /// What the script needs besides a downloader and a checksum tool.
 const PLAIN_TOOLS: &[&str] = &[
     "awk", "cat", "chmod", "cp", "cut", "dirname", "grep", "gzip", "id", "ls", "mkdir", "mv", "rm",
@@ -158,6 +168,24 @@ impl Sandbox {
              cat >target/release/justapi <<'EOF'\n{server}EOF\nchmod 755 target/release/justapi\n"
         );
         self.write_program("bin/cargo", &cargo);
+        for python in PYTHONS {
+            self.write_program(&format!("bin/{python}"), "#!/bin/sh\nexit 1\n");
+        }
+    }
+
+    /// Stand-ins for what the Python package is built with, in the checkout and in `bin`; an
+    /// environment's interpreter writes down what it is asked for.
+    fn stage_package(&self) {
+        self.write("tree/py/pyproject.toml", "requires = [\"maturin>=1\"]\n");
+        let build = "set -e\nmkdir -p \"$2\"\n: >\"$2/justapi-0.1.0-x.whl\"\n";
+        self.write("tree/py/build_wheel.sh", build);
+        self.write_program("bin/npm", "#!/bin/sh\n");
+        let inner = "#!/bin/sh\necho \"$*\" >>\"${0%/bin/python}/asked\"\n";
+        let python = format!(
+            "#!/bin/sh\nset -e\n[ \"$1\" = -m ] || exit 0\nmkdir -p \"$3/bin\"\n\
+             cat >\"$3/bin/python\" <<'EOF'\n{inner}EOF\nchmod 755 \"$3/bin/python\"\n"
+        );
+        self.write_program("bin/python3", &python);
     }
 
     /// Leaves the script nothing but the plain tools.
@@ -814,6 +842,61 @@ fn try_serves_from_the_checkout_and_becomes_the_server() {
         "left {:?}",
         sandbox.home().keys()
     );
+}
+
+#[test]
+fn try_builds_the_package_into_an_environment_of_its_own() {
+    let mut sandbox = Sandbox::new();
+    sandbox.stage_checkout("#!/bin/sh\n");
+    sandbox.stage_package();
+    let serves = format!("{}/try-venv/bin/justapi serve", sandbox.path("tree/target"));
+    for round in 0..2 {
+        sandbox.run(&["--try"]).succeeds().says(&serves);
+        let asked = sandbox.read("tree/target/try-venv/asked");
+        let installs = asked.matches("install maturin>=1\n").count();
+        assert_eq!(installs, round + 1, "{asked}");
+        assert!(
+            asked.ends_with("/target/try-wheels/justapi-0.1.0-x.whl\n"),
+            "{asked}"
+        );
+    }
+    assert!(
+        sandbox.home().is_empty(),
+        "left {:?}",
+        sandbox.home().keys()
+    );
+    // What an interrupted run left is not taken for an environment.
+    fs::remove_file(sandbox.path("tree/target/try-venv/complete")).unwrap();
+    sandbox.run(&["--try"]).succeeds().says(&serves);
+    let asked = sandbox.read("tree/target/try-venv/asked");
+    assert_eq!(asked.matches("install maturin>=1\n").count(), 1, "{asked}");
+}
+
+#[test]
+fn try_serves_the_demo_where_the_package_cannot_be_built() {
+    let mut sandbox = Sandbox::new();
+    sandbox.stage_checkout("#!/bin/sh\necho \"$*\"\n");
+    let demo_alone = |reason: &str| {
+        let outcome = sandbox.run(&["--try"]);
+        outcome
+            .succeeds()
+            .says("warning: no Python package: ")
+            .says(reason);
+        assert!(
+            !outcome.stderr.contains("try-venv/bin/justapi"),
+            "{}",
+            outcome.stderr
+        );
+        assert!(
+            outcome.stdout.starts_with("serve --addr"),
+            "{}",
+            outcome.stdout
+        );
+    };
+    demo_alone("Python 3.11 or newer");
+    sandbox.stage_package();
+    sandbox.write("tree/py/build_wheel.sh", "exit 1\n");
+    demo_alone("its build failed");
 }
 
 #[test]

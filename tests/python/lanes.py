@@ -45,10 +45,11 @@ class Running:
         client: A client of it.
     """
 
-    def __init__(self, lane: _core.Lane, port: int, client: httpx.AsyncClient) -> None:
+    client: httpx.AsyncClient
+
+    def __init__(self, lane: _core.Lane, port: int) -> None:
         self.lane = lane
         self.port = port
-        self.client = client
 
     @property
     def counters(self) -> dict[str, int]:
@@ -71,15 +72,21 @@ async def _serving(app: Any, selector: Any, config: dict[str, Any]) -> AsyncIter
         json.dumps({"metrics": "Off", "health": False, **config}),
     )
     selector.lane = lane
+    running = Running(lane, port)
     transport = _ToSocket(port)
-    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        yield Running(lane, port, client)
-    lane.drain()
-    while lane.drained() is None:
-        await asyncio.sleep(0.001)
-    await finish_background(5)
-    await lifespan.stop()
-    selector.lane = None
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+            running.client = client
+            yield running
+        lane.drain()
+        while lane.drained() is None:
+            await asyncio.sleep(0.001)
+        await finish_background(5)
+        await lifespan.stop()
+    finally:
+        # A collector on another thread could not let it go.
+        del lane, running.lane
+        selector.lane = None
 
 
 def on_lane(app: Any, use: Callable[[Running], Awaitable[Any]], **config: Any) -> Any:

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Self
@@ -39,14 +40,21 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end."""
+def run(
+    folder: Path, *arguments: str, before: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end, by the command `before` if there is one."""
     return subprocess.run(
-        [PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [*(before or []), PROGRAM, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -57,17 +65,19 @@ class Server:
         folder: Where the application is written to, and the program is run.
         source: Text of the module `app`, which makes `app`.
         *arguments: Further arguments.
+        **variables: Further environment variables.
 
     Attributes:
         url: Where it serves.
+        metrics: Where its metrics are, if not there.
         client: A client of it.
         workers: Process ids of the first workers.
         errors: What it has said on standard error.
     """
 
-    def __init__(self, folder: Path, source: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, source: str, *arguments: str, **variables: str) -> None:
         (folder / "app.py").write_text(dedent(source))
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **variables}
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "app:app", "--port", "0", "--json", *arguments],
             cwd=folder,
@@ -77,6 +87,7 @@ class Server:
             text=True,
         )
         self.errors: list[str] = []
+        self.workers: list[int] = []
         self._events: list[dict[str, Any]] = []
         self._readers = [
             threading.Thread(target=self._read_events),
@@ -84,15 +95,21 @@ class Server:
         ]
         for reader in self._readers:
             reader.start()
-        listening = eventually(
-            "the server listens",
-            lambda: self.event("listening") or self.process.poll() is not None,
-        )
-        if listening is True:
-            raise AssertionError("".join(self.errors))
+        try:
+            listening = eventually("the server listens", self._listening)
+        except BaseException:
+            self._end()
+            raise
         self.url: str = listening["url"]
-        self.workers: list[int] = listening["workers"]
+        self.metrics: str | None = listening["metrics"]
+        self.workers = listening["workers"]
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE)
+
+    def _listening(self) -> dict[str, Any] | None:
+        if self.process.poll() is not None:
+            self.wait()
+            raise AssertionError("".join(self.errors))
+        return self.event("listening")
 
     def _read_events(self) -> None:
         assert self.process.stdout is not None
@@ -129,9 +146,17 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
+        self._end()
+
+    def _end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.wait()
+        if any(reader.is_alive() for reader in self._readers):
+            # A failed test may leave a worker in its handler, and closing would wait for it.
+            for pid in self.workers:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self.process.stdout.close()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
 from typing import Annotated, Any
@@ -11,6 +14,8 @@ from typing import Annotated, Any
 import pytest
 
 from justapi import Depends, JustAPIApp
+from justapi._demotion import MAX_MEASURED_CALLS
+from lanes import Running, on_lane
 
 on_loop: list[bool] = []
 
@@ -89,3 +94,78 @@ def test_the_user_decides() -> None:
 
     assert run(handler, blocking=False) == [True] * 8
     assert run(handler, blocking=True) == [False] * 8
+
+
+def test_a_slow_call_is_not_held_against_a_function_for_ever() -> None:
+    is_slow = True
+
+    def mostly_quick() -> int:
+        if is_slow:
+            waits()
+        return quick()
+
+    async def handler(value: Annotated[int, Depends(mostly_quick)]): ...
+
+    app = JustAPIApp(openapi_url=None)
+    app.get("/x")(handler)
+    [plan] = app.plans()
+    [watch] = [value for name, value in plan.target.__globals__.items() if name.startswith("watch")]
+
+    async def call() -> None:
+        nonlocal is_slow
+        for _ in range(3):
+            # The second is seen to wait.
+            is_slow = True
+            await plan.target()
+            await plan.target()
+            is_slow = False
+            assert watch.is_suspected
+            # More than that only where the machine makes one of them slow.
+            for _ in range(20 * MAX_MEASURED_CALLS):
+                await plan.target()
+                if not watch.is_suspected:
+                    break
+            assert not watch.is_suspected
+        assert not watch.in_thread
+        is_slow = True
+        for _ in range(3):
+            await plan.target()
+        assert watch.in_thread
+
+    asyncio.run(call())
+
+
+def computes() -> str:
+    end = time.thread_time() + 0.01
+    while time.thread_time() < end:
+        pass
+    return "computed"
+
+
+def test_a_handler_that_computes_on_a_busy_machine_stays_on_the_lane() -> None:
+    app = JustAPIApp(openapi_url=None)
+    app.get("/computes")(computes)
+    slowest = 0.0
+
+    async def use(running: Running) -> None:
+        nonlocal slowest
+        for _ in range(12):
+            start = time.perf_counter()
+            assert (await running.client.get("/computes")).json() == "computed"
+            slowest = max(slowest, time.perf_counter() - start)
+        assert running.counters["inline"] == 12
+        assert running.counters["threaded"] == 0
+
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    spin = [sys.executable, "-S", "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(8)]
+    try:
+        on_lane(app, use)
+    finally:
+        os.sched_setaffinity(0, cpus)
+        for other in others:
+            other.kill()
+            other.wait()
+    # Else nothing was shown.
+    assert slowest > 0.03

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import struct
 from typing import Any
@@ -13,24 +14,29 @@ from justapi.encoders import encode_json
 
 
 def check(value: Any) -> None:
-    """Encodes a value and compares it with the standard library's text, numbers by value."""
-    encoded = encode_json(value)
+    """Encodes a value and compares it with the standard library's text."""
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if isinstance(value, float):
-        assert json.loads(encoded) == value, encoded
-        assert len(encoded) <= len(expected) + 3, encoded
-    else:
-        assert encoded.decode() == expected
+    assert encode_json(value).decode() == expected
 
 
 def test_floats() -> None:
     for value in (0.0, -0.0, 1.0, 1e15, 1e16, 1e21, 1e22, 1.5e300, 5e-324, 1e-5, 1e-7, 1 / 3):
         check(value)
         check(-value)
+        check({value: [value]})
     chance = random.Random(7)
     for _ in range(5000):
         [value] = struct.unpack("d", chance.randbytes(8))
         if value - value == 0:
+            check(value)
+    # Where one spelling ends and the other begins, and around it.
+    for exponent in range(-8, 25):
+        for _ in range(200):
+            value = chance.choice([1, -1]) * chance.uniform(1, 10) * 10.0**exponent
+            check(value)
+            check(round(value, chance.randint(0, 8)))
+        border = 10.0**exponent
+        for value in (border, math.nextafter(border, 0), math.nextafter(border, math.inf)):
             check(value)
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from justapi import BackgroundTasks, Depends, HTTPException, JustAPI, Request, Response
+from justapi import BackgroundTasks, HTTPException, JustAPI, Request, Response
 from justapi.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 from justapi.staticfiles import StaticFiles
 from lanes import Running, on_lane
 from peers import vanish
+from raising import PLACES, raising
 
 
 async def exchange(port: int, *requests: bytes) -> bytes:
@@ -89,60 +90,15 @@ EXITS = ["KeyboardInterrupt", "SystemExit"]
 
 
 def test_whatever_a_handler_raises_is_a_500() -> None:
-    app = JustAPI()
-
-    @app.get("/inline/{kind}")
-    def inline(kind: str) -> None:
-        fail(kind)
-
-    @app.get("/thread/{kind}", blocking=True)
-    def thread(kind: str) -> None:
-        fail(kind)
-
-    @app.get("/eager/{kind}")
-    async def eager(kind: str) -> None:
-        fail(kind)
-
-    @app.get("/late/{kind}")
-    async def late(kind: str) -> None:
-        await asyncio.sleep(0)
-        fail(kind)
-
-    def fails(kind: str) -> None:
-        fail(kind)
-
-    async def fails_later(kind: str) -> None:
-        await asyncio.sleep(0)
-        fail(kind)
-
-    @app.get("/dependency/{kind}")
-    def with_dependency(_: None = Depends(fails)) -> None: ...
-
-    @app.get("/late-dependency/{kind}")
-    def with_late_dependency(_: None = Depends(fails_later)) -> None: ...
-
-    @app.get("/thread-dependency/{kind}")
-    async def with_thread_dependency(_: None = Depends(fails)) -> None: ...
-
-    places = [
-        "inline",
-        "thread",
-        "eager",
-        "late",
-        "dependency",
-        "late-dependency",
-        "thread-dependency",
-    ]
-
     async def use(running: Running) -> None:
-        for place in places:
+        for place in PLACES:
             for kind in KINDS + (EXITS if place not in ("late", "late-dependency") else []):
                 async with asyncio.timeout(5):
                     answer = await running.client.get(f"/{place}/{kind}")
                 assert answer.status_code == 500, (place, kind)
                 assert "inside" not in answer.text
 
-    on_lane(app, use)
+    on_lane(raising(fail), use)
 
 
 def test_a_failing_exception_handler_is_a_500() -> None:
@@ -225,6 +181,37 @@ def test_a_wrong_content_length_never_desynchronises(length: bytes) -> None:
     on_lane(app, use)
 
 
+@pytest.mark.parametrize("length", [b"abc", b"", b"-1", b"1e1", b"4, 4", b"\xb2", b"9" * 30])
+def test_a_content_length_that_is_no_number_never_gets_out(length: bytes) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("only HTTP")
+        headers = [] if scope["path"] == "/fine" else [(b"content-length", length)]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["path"] == "/stream":
+            await send({"type": "http.response.body", "body": b"bo", "more_body": True})
+            await asyncio.sleep(0)
+            await send({"type": "http.response.body", "body": b"dy"})
+        else:
+            await send({"type": "http.response.body", "body": b"body"})
+
+    async def use(running: Running) -> None:
+        requests = [get(path, last=path == "/fine") for path in ("/whole", "/stream", "/fine")]
+        received = await exchange(running.port, *requests)
+        answers = received.split(b"HTTP/1.1 ")[1:]
+        assert len(answers) == 3
+        for answer in answers:
+            head, _, body = answer.partition(b"\r\n\r\n")
+            fields = dict(line.lower().split(b": ") for line in head.split(b"\r\n")[1:])
+            if answer is not answers[1]:
+                assert (fields[b"content-length"], body) == (b"4", b"body")
+            else:
+                assert b"content-length" not in fields
+                assert body == b"2\r\nbo\r\n2\r\ndy\r\n0\r\n\r\n"
+
+    on_lane(app, use)
+
+
 def test_answers_without_a_body_have_none() -> None:
     app = JustAPI()
     started: list[str] = []
@@ -280,6 +267,8 @@ def test_answers_without_a_body_have_none() -> None:
         assert b"content-length: 0" in answers[2].lower()
         assert b"content-length: 8" in answers[4].lower()
         assert answers[6].endswith(b'"abcdef"')
+        # Nobody asked for the body, so nothing of it was made.
+        assert started == []
 
     on_lane(app, use)
 
@@ -517,5 +506,61 @@ def test_the_length_that_head_announces_is_kept(tmp_path: Any) -> None:
             for answer in answers:
                 assert b"content-length: 1234" in answer, path
                 assert answer.endswith(b"\r\n\r\n")
+
+    on_lane(app, use)
+
+
+def test_heads_that_come_again_are_what_each_answer_says() -> None:
+    heads: list[Any] = []
+    body = [b""]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("only HTTP")
+        status, headers = heads.pop(0)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body[0]})
+
+    plain = [(b"content-type", b"text/plain"), (b"X-Name", b"one")]
+    cases: list[tuple[int, Any, bytes]] = [
+        (200, plain, b"a"),
+        (200, list(plain), b"bc"),
+        (201, tuple(plain), b"def"),
+        (200, [(b"Content-Length", b"3"), *plain], b"def"),
+        (200, [(b"content-type", b"text/plain"), (b"X-Name", b"two")], b""),
+        (200, [(b"content-type", b"text/plain"), (b"X-Nam", b"etwo")], b""),
+        (404, [(bytearray(b"x-name"), b"one"), (b"x-name", b"two")], b"x"),
+        (404, [(b"x-name", b"one"), (b"x-name", b"two")], b"x"),
+        (200, [(b"x-long", b"v" * 2000)], b"x"),
+        (200, [(b"date", b"then"), (b"connection", b"x-hop")], b"x"),
+        (200, [], b"nothing"),
+    ]
+
+    def expected(headers: Any) -> list[tuple[str, str]]:
+        pairs = [(bytes(name).lower().decode(), bytes(value).decode()) for name, value in headers]
+        return sorted(pair for pair in pairs if pair[0] not in ("content-length", "connection"))
+
+    async def use(running: Running) -> None:
+        for _ in range(3):
+            for status, headers, content in cases:
+                heads.append((status, headers))
+                body[0] = content
+                answer = await running.client.get("/")
+                assert (answer.status_code, answer.content) == (status, content)
+                assert answer.headers["content-length"] == str(len(content))
+                fields = sorted((n, v) for n, v in answer.headers.multi_items())
+                known = {name for name, _ in expected(headers)}
+                assert [field for field in fields if field[0] in known] == expected(headers)
+                others = {name for name, _ in fields} - known
+                assert others <= {"content-length", "date", "connection"}, others
+        bad: list[list[tuple[bytes, bytes]]] = [
+            [(b"content-length", b"1"), (b"Content-Length", b"1")],
+            [(b"content-length", b"1\n")],
+            [(b"x-name", b"a\r\nb: c")],
+            [(b"x name", b"a")],
+        ]
+        for headers in bad * 3:
+            heads.append((200, headers))
+            assert (await running.client.get("/")).status_code == 500, headers
 
     on_lane(app, use)

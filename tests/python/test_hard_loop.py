@@ -11,8 +11,11 @@ import threading
 from typing import Any
 
 import anyio
+import pytest
+import sniffio
 
-from justapi import JustAPI, Request, _core
+from justapi import Depends, JustAPI, Request, _core
+from justapi.responses import StreamingResponse
 from lanes import Running, on_lane
 from peers import until
 
@@ -265,6 +268,29 @@ def test_the_lane_is_not_asked_again_while_it_serves() -> None:
     lanes.clear()
 
 
+def test_what_a_handler_raised_keeps_no_lane() -> None:
+    app = JustAPI()
+    raised: list[BaseException] = []
+    left: list[Any] = []
+
+    @app.get("/")
+    def handler() -> None:
+        try:
+            raise LookupError
+        except LookupError as error:
+            raised.append(error)
+            raise
+
+    async def use(running: Running) -> None:
+        await ask_alone(running.port)
+        left.append(sys.getrefcount(running.lane))
+        del raised[:]
+        left.append(sys.getrefcount(running.lane))
+
+    on_lane(app, use)
+    assert left[0] == left[1]
+
+
 def test_jobs_that_come_at_once_have_a_thread_each() -> None:
     app = JustAPI()
     together = threading.Barrier(20)
@@ -292,5 +318,127 @@ def test_jobs_that_come_at_once_have_a_thread_each() -> None:
         finally:
             for client in clients:
                 client.close()
+
+    on_lane(app, use)
+
+
+def test_all_tasks_knows_the_tasks_of_requests() -> None:
+    app = JustAPI()
+
+    def names() -> list[str]:
+        return sorted(task.get_name() for task in asyncio.all_tasks())
+
+    @app.get("/first-step")
+    async def first_step() -> bool:
+        return asyncio.current_task() in asyncio.all_tasks()
+
+    @app.get("/waits")
+    async def waits() -> bool:
+        await asyncio.sleep(0)
+        return asyncio.current_task() in asyncio.all_tasks()
+
+    @app.get("/among-others")
+    async def among_others() -> bool:
+        children = [asyncio.create_task(asyncio.sleep(0)) for _ in range(3)]
+        known = asyncio.all_tasks()
+        # Tasks end while somebody goes through the tasks.
+        for task in asyncio.all_tasks():
+            if task in children:
+                await task
+        return known.issuperset(children)
+
+    async def use(running: Running) -> None:
+        before = names()
+        for path in ("/first-step", "/waits", "/among-others") * 20:
+            answer = await ask_alone(running.port, path)
+            assert answer.endswith(b"true"), path
+        gc.collect()
+        assert names() == before
+        if sys.version_info < (3, 12):
+            loop = asyncio.get_running_loop()
+            registered = [task for task in asyncio.tasks._all_tasks if task.get_loop() is loop]
+            assert sorted(task.get_name() for task in registered) == before
+
+    on_lane(app, use)
+
+
+def test_tasks_that_end_while_the_set_is_gone_through() -> None:
+    async def use(_: Running) -> None:
+        registered: Any = asyncio.all_tasks()
+        if sys.version_info < (3, 12):
+            # Later versions keep it in C.
+            registered = asyncio.tasks._all_tasks
+        tasks = [asyncio.create_task(asyncio.sleep(0)) for _ in range(5)]
+        most = len(registered)
+        await asyncio.gather(*tasks)
+        going = iter(registered)
+        first = next(going)
+        tasks.clear()
+        gc.collect()
+        # What ended meanwhile is removed afterwards, not from under the loop.
+        assert first is not None
+        assert sum(1 for _ in going) < most
+        another = asyncio.create_task(asyncio.sleep(0))
+        assert another in asyncio.all_tasks()
+        await another
+
+    on_lane(JustAPI(), use)
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_code_of_a_request_is_in_a_task_wherever_it_runs(suspends: bool) -> None:
+    app = JustAPI()
+    log: list[str] = []
+
+    async def look(where: str) -> None:
+        """Uses what asks for the current task: libraries find out by it who runs them."""
+        if suspends:
+            await asyncio.sleep(0)
+        assert sniffio.current_async_library() == "asyncio"
+        task = asyncio.current_task()
+        assert task is not None
+        assert task in asyncio.all_tasks()
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            child = group.create_task(asyncio.sleep(0, where))
+        assert child.result() == where
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as scope:
+                scope.start_soon(anyio.sleep, 0)
+        assert asyncio.current_task() is task
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.sleep(3600)
+        log.append(where)
+
+    async def plain() -> None:
+        await look("dependency")
+
+    async def session() -> Any:
+        await look("before yield")
+        yield
+        await look("after yield")
+
+    @app.get("/", dependencies=[Depends(plain), Depends(session)])
+    async def handler() -> str:
+        await look("handler")
+        return "ok"
+
+    @app.get("/stream", dependencies=[Depends(session)])
+    async def stream() -> StreamingResponse:
+        async def parts() -> Any:
+            await look("generator")
+            yield b"part"
+            await look("generator later")
+
+        return StreamingResponse(parts())
+
+    async def use(running: Running) -> None:
+        assert (await running.client.get("/")).json() == "ok"
+        await until("the session has ended", lambda: "after yield" in log)
+        assert log == ["dependency", "before yield", "handler", "after yield"]
+        log.clear()
+        assert (await running.client.get("/stream")).content == b"part"
+        await until("the session has ended", lambda: "after yield" in log)
+        assert log == ["before yield", "generator", "generator later", "after yield"]
 
     on_lane(app, use)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from serving import Server, eventually, run
+from serving import Server, eventually, is_alive, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,62 @@ APP = """
     @app.get("/abort")
     def abort(): os.abort()
 
+    @app.get("/null", blocking=False)
+    def null():
+        import ctypes
+        ctypes.string_at(0)
+
+    @app.get("/null-thread", blocking=True)
+    def null_thread(): null()
+
+    @app.get("/overflow")
+    async def overflow():
+        import faulthandler
+        await asyncio.sleep(0)
+        # What recurses in C without end.
+        faulthandler._stack_overflow()
+
+    @app.get("/exit-now")
+    def exit_now(): os._exit(7)
+
+    @app.get("/exit-clean")
+    def exit_clean(): os._exit(0)
+
+    @app.get("/nap", blocking=False)
+    def nap(): time.sleep(1e9)
+
+    @app.get("/spin", blocking=False)
+    def spin():
+        while True:
+            pass
+
+    @app.get("/spin-async")
+    async def spin_async():
+        while True:
+            pass
+
+    @app.get("/hold", blocking=False)
+    def hold():
+        import re
+        re.match("(a+)+b", "a" * 60)
+
+    @app.get("/work", blocking=False)
+    def work():
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            pass
+        return "done"
+
+    @app.get("/wait")
+    async def wait():
+        await asyncio.sleep(1.5)
+        return "waited"
+
+    @app.get("/sleep", blocking=True)
+    def sleep():
+        time.sleep(1.5)
+        return "slept"
+
     @app.get("/stuck", blocking=True)
     def stuck():
         open("begun", "w").close()
@@ -85,10 +142,23 @@ def test_a_handler_cannot_end_the_loop(tmp_path: Path, path: str) -> None:
         assert server.stop() == 0
 
 
-def test_a_handler_that_aborts_is_named_and_its_worker_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("path", "ends", "shows"),
+    [
+        ("/abort", "killed by SIGABRT", ["Fatal Python error: Aborted", "in abort"]),
+        ("/null", "killed by SIGSEGV", ["Fatal Python error: Segmentation fault", "in null"]),
+        ("/null-thread", "killed by SIGSEGV", ["Segmentation fault", "in null_thread"]),
+        ("/overflow", "killed by SIGSEGV", ["Segmentation fault", "in overflow"]),
+        ("/exit-now", "exit status 7", []),
+        ("/exit-clean", "exit status 0", []),
+    ],
+)
+def test_a_handler_that_ends_its_worker_is_named_and_the_worker_replaced(
+    tmp_path: Path, path: str, ends: str, shows: list[str]
+) -> None:
     with Server(tmp_path, APP) as server:
         with pytest.raises(httpx.TransportError):
-            server.client.get("/abort")
+            server.client.get(path)
         with httpx.Client(base_url=server.url, timeout=30) as client:
 
             def is_back() -> bool:
@@ -99,8 +169,8 @@ def test_a_handler_that_aborts_is_named_and_its_worker_replaced(tmp_path: Path) 
 
             eventually("another worker answers", is_back)
         said = "".join(server.errors)
-        assert "Fatal Python error: Aborted" in said
-        assert "in abort" in said
+        assert f"(pid {server.workers[0]}) ended: {ends}" in said
+        assert all(text in said for text in shows), said
         assert server.stop() == 0
 
 
@@ -176,6 +246,84 @@ def test_nothing_is_lost_by_a_stop_under_load(tmp_path: Path) -> None:
             one.join()
         assert code == 0
         assert lost == []
+
+
+def pids_of(server: Server) -> set[int]:
+    """Workers that answer."""
+    found: set[int] = set()
+    for _ in range(20):
+        # A connection of its own for each, so that each worker has its turn. One that a worker
+        # has accepted just before it is stuck goes with it.
+        with suppress(httpx.TransportError):
+            found.add(httpx.get(f"{server.url}/pid", timeout=10).json())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "frame"),
+    [
+        ("/spin", "in spin"),
+        ("/spin-async", "in spin_async"),
+        ("/hold", "in hold"),
+        ("/nap", "in nap"),
+    ],
+)
+def test_a_worker_that_a_handler_keeps_is_replaced(tmp_path: Path, path: str, frame: str) -> None:
+    with Server(tmp_path, APP, "--workers", "2", "--stuck-timeout", "1s") as server:
+        eventually("both answer", lambda: pids_of(server) == set(server.workers))
+
+        def ask() -> None:
+            with suppress(httpx.TransportError):
+                httpx.get(server.url + path, timeout=60)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        # The other one answers all the while.
+        eventually("it is noticed", lambda: pids_of(server) and "is stuck" in text_of(server))
+        eventually("its stack is shown", lambda: frame in text_of(server))
+        [stuck] = [pid for pid in server.workers if f"(pid {pid}) is stuck" in text_of(server)]
+        eventually("it has ended", lambda: not is_alive(stuck))
+        asking.join()
+        [other] = set(server.workers) - {stuck}
+        eventually("another has its place", lambda: len(pids_of(server)) == 2)
+        assert other in pids_of(server)
+        assert "JA523" in text_of(server)
+        assert server.stop() == 0
+
+
+def text_of(server: Server) -> str:
+    """What it has said on standard error."""
+    return "".join(server.errors)
+
+
+def test_a_stop_does_not_wait_for_a_stuck_worker(tmp_path: Path) -> None:
+    with Server(tmp_path, APP, "--workers", "1", "--stuck-timeout", "500ms") as server:
+
+        def ask() -> None:
+            with suppress(httpx.TransportError):
+                httpx.get(f"{server.url}/spin", timeout=60)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        eventually("it is noticed", lambda: "is stuck" in text_of(server))
+        began = time.monotonic()
+        server.stop()
+        # The grace time is 30 s.
+        assert time.monotonic() - began < 20
+        asking.join()
+
+
+def test_work_and_waits_are_not_stuck(tmp_path: Path) -> None:
+    with Server(tmp_path, APP, "--workers", "1", "--stuck-timeout", "700ms") as server:
+        assert server.client.get("/wait").json() == "waited"
+        assert server.client.get("/sleep").json() == "slept"
+        assert server.client.get("/pid").json() == server.workers[0]
+        assert "stuck" not in text_of(server)
+    with Server(tmp_path, APP, "--workers", "1", "--stuck-timeout", "off") as server:
+        assert server.client.get("/work").json() == "done"
+        assert server.client.get("/pid").json() == server.workers[0]
+        assert server.stop() == 0
+        assert "stuck" not in text_of(server)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
+import zlib
 from typing import Any
 
 import pytest
 
 from justapi import JustAPI, WebSocket, WebSocketDisconnect
 from lanes import Running, on_lane
+from meters import read
 from peers import Peer, until, vanish
 
 
@@ -167,6 +170,66 @@ def test_idle_sockets_cost_nothing_and_all_end() -> None:
     on_lane(recording(codes), use)
 
 
+def test_idle_sockets_hold_no_compression_context() -> None:
+    codes: list[int] = []
+    num_sockets = 300
+    text = b"says the same again and again, " * 200
+    compressor = zlib.compressobj(wbits=-15)
+    sent = compressor.compress(text) + compressor.flush(zlib.Z_SYNC_FLUSH)
+
+    async def use(running: Running) -> None:
+        offer = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+
+        async def connect() -> Peer:
+            peer = await Peer.connect(running.port, fields=offer)
+            # With the bit that says so.
+            peer.send(0x41, sent[:-4])
+            opcode, payload = await peer.receive()
+            assert opcode == 1
+            assert len(payload) < 1000
+            assert zlib.decompressobj(-15).decompress(payload + b"\0\0\xff\xff") == text
+            return peer
+
+        peers = [await connect() for _ in range(50)]
+        before = read(os.getpid()).rss_kib
+        peers += await asyncio.gather(*(connect() for _ in range(num_sockets)))
+        grown = read(os.getpid()).rss_kib - before
+        # A deflate context alone is 256 KiB; these clients are in this process, too.
+        assert grown < 64 * num_sockets, grown
+        for peer in peers:
+            peer.vanish()
+        await until("all have ended", lambda: len(codes) == len(peers))
+        assert set(codes) == {1006}
+
+    on_lane(recording(codes), use)
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+def test_a_plain_request_to_a_socket_is_refused(has_middleware: bool) -> None:
+    codes: list[int] = []
+    app = recording(codes)
+
+    if has_middleware:
+
+        @app.middleware("http")
+        async def pass_on(request: Any, call_next: Any) -> Any:
+            return await call_next(request)
+
+    async def use(running: Running) -> None:
+        for method in ("GET", "POST", "HEAD"):
+            assert (await running.client.request(method, "/")).status_code == 404
+        # An upgrade that is none of a WebSocket's is a plain request.
+        answer = await running.client.get("/", headers={"upgrade": "other"})
+        assert answer.status_code == 404
+        peer = await Peer.connect(running.port)
+        peer.send(1, b"hello")
+        assert await peer.receive() == (1, b"hello")
+        peer.vanish()
+        await until("it has ended", lambda: codes == [1006])
+
+    on_lane(app, use)
+
+
 def test_a_socket_is_closed_when_the_server_drains() -> None:
     codes: list[int] = []
 
@@ -275,6 +338,53 @@ def test_a_flood_does_not_hide_what_the_peer_says() -> None:
             assert num_frames < 3000
         assert await peer.close_code() == 1000
         assert heard == ["stop"]
+        peer.vanish()
+
+    on_lane(app, use)
+
+
+def test_a_peer_that_does_not_read_is_heard() -> None:
+    app = JustAPI()
+    heard: list[object] = []
+    num_sent = 0
+
+    @app.websocket("/")
+    async def flood(websocket: WebSocket) -> None:
+        await websocket.accept()
+
+        async def send() -> None:
+            nonlocal num_sent
+            while True:
+                await websocket.send_bytes(b"x" * 100_000)
+                num_sent += 1
+
+        sending = asyncio.ensure_future(send())
+        try:
+            while True:
+                heard.append(await websocket.receive_text())
+        except WebSocketDisconnect as gone:
+            heard.append(gone.code)
+        finally:
+            sending.cancel()
+
+    async def use(running: Running) -> None:
+        peer = await Peer.connect(running.port)
+        before = -1
+        while before != num_sent:
+            before = num_sent
+            await asyncio.sleep(0.3)
+        # The peer has read nothing, and the server is in the middle of a message to it.
+        peer.send(1, b"hello")
+        await until("it is heard", lambda: heard == ["hello"])
+        peer.send(9, b"ping")
+        peer.send(1, b"again")
+        await until("it is heard", lambda: heard == ["hello", "again"])
+        assert num_sent == before
+        while (frame := await peer.receive())[0] != 10:
+            assert frame[0] == 2
+        assert frame == (10, b"ping")
+        peer.send(8, struct.pack("!H", 4001))
+        await until("it is told", lambda: heard == ["hello", "again", 4001])
         peer.vanish()
 
     on_lane(app, use)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 from pathlib import Path
+from time import monotonic
 
 from justapi import JustAPI, Request, UploadFile, WebSocket
 from justapi.responses import EventSourceResponse, StreamingResponse
@@ -91,6 +92,20 @@ async def use(client, choice):
 
 SIZES = random.Random(1)
 CHOICES = ["/stream", "/sync-stream", "/events", "/upload", "/parts", "/bad", "/ws"]
+
+
+def test_a_client_that_leaves_is_not_waited_for():
+    async def main():
+        log: list[int] = []
+        async with AsyncTestClient(make_app(log)) as client:
+            started = monotonic()
+            for _ in range(3):
+                await use(client, "/events")
+            # A second each is what an application has that does not hear of it.
+            assert monotonic() - started < 1
+        assert log == [1, -1] * 3
+
+    asyncio.run(main())
 
 
 def test_nothing_stays_behind():

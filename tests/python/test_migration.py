@@ -121,10 +121,11 @@ class Story:
         self.said = said
         depot = app.state.depot
         self.history: list[str] = depot.history
-        # A session ends after its answer, so the next request may have begun by then.
+        # A session ends, and a letter is written, after its answer, so the next request may have
+        # begun by then.
         self.left = (
             sorted(depot.parcels),
-            depot.letters,
+            sorted(depot.letters),
             sorted(depot.history),
             depot.num_sessions,
         )

@@ -152,3 +152,26 @@ def test_malformed_bodies_are_never_500() -> None:
     contents = [b"{", b'{"name": "\xff\xfe"}', rb'{"name": "\ud800"}', b"[" * 100_000, b"", b"null"]
     found = answers(app, *[post("/item", content=body, headers=json_type) for body in contents])
     assert [answer.status for answer in found] == [422, 400, 422, 400, 422, 422]
+
+
+def test_a_struct_that_looks_like_a_response() -> None:
+    class Record(msgspec.Struct):
+        raw_headers: list[str]
+        status_code: int
+
+        def __call__(self, *_: object) -> None:
+            raise AssertionError("data is called")
+
+    class Wider(Record):
+        more: int = 1
+
+    app = JustAPIApp()
+
+    def declared():
+        return Wider(["a"], 201)
+
+    declared.__annotations__ = {"return": Record}
+    app.get("/declared")(declared)
+    app.get("/undeclared")(lambda: Record(["a"], 201))
+    found = answers(app, get("/declared"), get("/undeclared"))
+    assert [answer.body["status_code"] for answer in found] == [201, 201]

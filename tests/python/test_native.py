@@ -32,9 +32,11 @@ def echo(item: dict[str, Any]) -> Any:
     raise AssertionError("never called")
 
 
-def native_plan(endpoint: Any = handler, method: str = "POST", **options: Any) -> NativePlan:
+def native_plan(
+    endpoint: Any = handler, method: str = "POST", path: str = "/x", **options: Any
+) -> NativePlan:
     app = JustAPIApp(openapi_url=None)
-    app.api_route("/x", methods=[method], **options)(endpoint)
+    app.api_route(path, methods=[method], **options)(endpoint)
     [plan] = app.plans()
     assert plan.native is not None
     return plan.native
@@ -108,6 +110,11 @@ def yields() -> Any:
             "a response class",
         ),
         (handler, {"native": True, "schema": "{"}, "not JSON"),
+        (handler, {"native": True, "schema": {"type": "text"}}, "POST /x: "),
+        (echo, {"native": True, "schema": {"$ref": "#/$defs/none"}}, "POST /x: "),
+        (echo, {"native": True, "query_schema": {"pattern": "("}}, "POST /x: "),
+        (handler, {"native": {"a": 1}, "path": "/{name}.json"}, "whole segments"),
+        (handler, {"native": {"a": 1}, "path": "/{number:float}"}, "whole segments"),
         (handler, {"native": 3}, "native= takes"),
         (needs, {"native": {"a": 1}}, "dependencies"),
     ],

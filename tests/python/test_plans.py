@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+import warnings
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    RootModel,
+    TypeAdapter,
+    model_validator,
+)
 
 from justapi import (
     APIRouter,
@@ -30,6 +39,7 @@ from justapi import (
 )
 from justapi._asgi import AsgiExchange, _fast_arguments
 from justapi._plan import Coercion, Kind, Plan, Source
+from justapi.exceptions import ResponseValidationError
 from justapi.responses import HTMLResponse, PlainTextResponse
 
 
@@ -143,11 +153,35 @@ def test_coercions() -> None:
         Coercion.FLOAT,
         Coercion.BOOL,
         Coercion.INT,
-        Coercion.CALL,
+        Coercion.INT,
         Coercion.CALL,
         Coercion.CALL,
     ]
     assert [one.required for one in plan.inputs] == [True] * 4 + [False] * 4
+
+
+def test_bounds_of_whole_numbers() -> None:
+    def bounds(annotation: Any) -> tuple[int | None, int | None] | None:
+        def handler(a: Any): ...
+
+        handler.__annotations__["a"] = annotation
+        [one] = plan_of(handler).inputs
+        return one.bounds if one.coercion is Coercion.INT else None
+
+    assert bounds(int) == (None, None)
+    assert bounds(Annotated[int, Query(ge=1)]) == (1, None)
+    assert bounds(Annotated[int, Query(gt=1, lt=9)]) == (2, 8)
+    assert bounds(Annotated[int, Query(ge=3, gt=3, le=9)]) == (4, 9)
+    assert bounds(Annotated[int, Query(ge=-(2**63) + 1, le=2**63 - 1)]) is not None
+    for undecided in (
+        Annotated[int, Query(ge=2**63)],
+        Annotated[int, Query(ge=1, multiple_of=2)],
+        Annotated[int, Query(ge=1, strict=True)],
+        Annotated[int, Query(ge=1), AfterValidator(lambda value: value)],
+        Annotated[int | None, Query(ge=1)],
+        Annotated[float, Query(ge=1)],
+    ):
+        assert bounds(undecided) is None, undecided
 
 
 def test_sources() -> None:
@@ -186,6 +220,58 @@ def test_forms_are_read_by_the_slow_path() -> None:
     assert plan.bind_is_async
     assert plan.streams_body
     assert not plan.json_body
+
+
+class Always(Item):
+    model_config = ConfigDict(revalidate_instances="always")
+
+
+class Doubled(Item):
+    @model_validator(mode="after")
+    def double(self) -> Doubled:
+        self.price *= 2
+        return self
+
+
+class Special(Item):
+    secret: int = 7
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        (Item, Item(name="a")),
+        (Item, {"name": "a"}),
+        (Item, Special(name="a")),
+        (Item, Item.model_construct(name=5)),
+        (Always, Always(name="a")),
+        (Doubled, Doubled(name="a")),
+        (RootModel[list[int]], RootModel[list[int]]([1])),
+        (list[Item], [Item(name="a"), {"name": "b"}]),
+    ],
+)
+def test_results_are_encoded_as_if_they_were_always_validated(model: Any, value: Any) -> None:
+    def handler(): ...
+
+    handler.__annotations__["return"] = model
+    encode = plan_of(handler).encode
+    assert encode is not None
+    again = deepcopy(value)
+    adapter = TypeAdapter(model)
+    with warnings.catch_warnings():
+        # Of a text that is a number.
+        warnings.simplefilter("ignore")
+        valid = adapter.validate_python(again, from_attributes=True)
+        assert encode(value) == adapter.dump_json(valid)
+
+
+def test_an_instance_that_is_validated_again_may_be_refused() -> None:
+    def handler() -> Always: ...
+
+    encode = plan_of(handler).encode
+    assert encode is not None
+    with pytest.raises(ResponseValidationError):
+        encode(Always.model_construct(name=5))
 
 
 def test_encoders() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
@@ -60,9 +62,12 @@ def test_one_worker_is_the_process_itself(tmp_path: Path) -> None:
 
 def test_what_stands_after_run_has_the_signals_again(tmp_path: Path) -> None:
     source = APP + (
+        "    import signal\n"
+        # A shell that starts something in the background has it ignore the signal.
+        "    signal.signal(2, signal.default_int_handler)\n"
         "    api.run(port=0)\n"
         "    try:\n"
-        "        os.kill(os.getpid(), 2)\n"
+        "        signal.raise_signal(2)\n"
         "    except KeyboardInterrupt:\n"
         "        open('after', 'w').close()"
     )
@@ -214,3 +219,116 @@ def test_the_package_as_a_module_is_the_program(tmp_path: Path) -> None:
     done = module(tmp_path, "serve", "broken:app", "--port", "0", VIRTUAL_ENV="/nowhere")
     assert done.returncode == 4
     assert f"RuntimeError: {sys.executable}" in done.stderr
+
+
+def test_a_stop_loses_nothing_that_waits_to_be_accepted(tmp_path: Path) -> None:
+    with Script(tmp_path, APP + "    api.run(port=0)") as script:
+        address = httpx.URL(script.url)
+        lost: list[str] = []
+        answered = 0
+        lock = threading.Lock()
+
+        def ask() -> None:
+            nonlocal answered
+            while True:
+                connection = http.client.HTTPConnection(address.host, address.port, timeout=30)
+                try:
+                    connection.connect()
+                except OSError:
+                    return
+                try:
+                    connection.request("GET", "/pid")
+                    status = connection.getresponse().status
+                    with lock:
+                        answered += 1
+                        if status != 200:
+                            lost.append(str(status))
+                except Exception as error:
+                    lost.append(repr(error))
+                finally:
+                    connection.close()
+
+        asking = [threading.Thread(target=ask) for _ in range(16)]
+        for one in asking:
+            one.start()
+        eventually("it is under load", lambda: answered > 200)
+        code = script.stop()
+        for one in asking:
+            one.join()
+        assert code == 0
+        assert lost == []
+
+
+FAILING = """
+    import asyncio
+    from contextlib import asynccontextmanager
+    from justapi import JustAPI
+
+    async def for_ever():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            open("ended", "w").close()
+
+    @asynccontextmanager
+    async def lifespan(app):
+        app.state.task = asyncio.create_task(for_ever())
+        await asyncio.sleep(0)
+        raise RuntimeError("no database")
+        yield
+
+    JustAPI(lifespan=lifespan).run(port=0)
+"""
+
+FAILING_OVER_ASGI = """
+    import asyncio
+    from justapi._run import Runnable
+
+    class App(Runnable):
+        async def __call__(self, scope, receive, send):
+            try:
+                await send({"type": "lifespan.startup.failed", "message": "no database"})
+                await asyncio.sleep(3600)
+            finally:
+                open("ended", "w").close()
+
+    App().run(port=0)
+"""
+
+
+@pytest.mark.parametrize("source", [FAILING, FAILING_OVER_ASGI])
+def test_a_failed_start_ends_what_it_has_begun(tmp_path: Path, source: str) -> None:
+    with Script(tmp_path, source, waits=False) as script:
+        assert script.wait() == 4
+        errors = "".join(script.errors)
+    assert "no database" in errors
+    assert "destroyed" not in errors
+    assert (tmp_path / "ended").exists()
+
+
+def test_what_still_runs_at_the_end_is_cancelled(tmp_path: Path) -> None:
+    source = """
+        import asyncio
+        from justapi import JustAPI
+
+        api = JustAPI()
+        tasks = []
+
+        async def for_ever():
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                open("ended", "w").close()
+
+        @api.get("/begin")
+        async def begin():
+            tasks.append(asyncio.create_task(for_ever()))
+            await asyncio.sleep(0)
+
+        api.run(port=0)
+    """
+    with Script(tmp_path, source) as script:
+        assert httpx.get(f"{script.url}/begin").status_code == 200
+        assert script.stop() == 0
+        assert "destroyed" not in "".join(script.errors)
+    assert (tmp_path / "ended").exists()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 from typing import Any
 
 import pytest
 
+from justapi import JustAPIApp
+from justapi.exceptions import PydanticV1NotSupportedError
 from twins import Call, answers, assert_same, call, for_justapi, get, load, post
 
 HEAD = """
@@ -578,3 +582,59 @@ def test_an_encoded_slash_stays_in_its_parameter() -> None:
     found = answers(app, get("/units/kg%2Fs/x"), get("/units/a%zz/x"), get("/units/%FF/x"))
     assert [answer.status for answer in found] == [200, 400, 400]
     assert found[0].body == "kg/s"
+
+
+def test_limits_that_cannot_be_meant() -> None:
+    program = """
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+app = FastAPI()
+refused = []
+def endpoint(): ...
+def attempt(make, **options):
+    try: make(**options)
+    except ValueError: refused.append((make.__name__, options))
+def application(**options): FastAPI(**options)
+def router(**options): APIRouter(**options)
+def operation(**options): FastAPI().post("/", **options)(endpoint)
+def include(**options): FastAPI().include_router(APIRouter(), **options)
+def route(**options): APIRoute("/", endpoint, **options)
+for make in (application, router, operation, include, route):
+    for limit in (-1, True, 1.5, "5", 0, 5, None): attempt(make, max_body_size=limit)
+    for limit in (-1, False, 1.5, "5", None, 0, 5):
+        for name in ("max_fields", "max_files", "max_part_size", "max_parts"):
+            attempt(make, form_limits={name: limit})
+"""
+    assert_same(program, get("/"), names=["refused"])
+
+
+# pydantic.v1 ends with Python 3.13.
+if sys.version_info < (3, 14):
+
+    def test_models_of_pydantic_v1_are_refused() -> None:
+        program = """
+from fastapi import FastAPI, Depends
+from fastapi.exceptions import PydanticV1NotSupportedError
+from pydantic.v1 import BaseModel
+app = FastAPI()
+refused = []
+class Old(BaseModel):
+    name: str
+def body(old: Old): ...
+def returned() -> Old: ...
+def dependency(old=Depends(body)): ...
+def plain(): ...
+for endpoint in (body, returned, dependency, plain):
+    for options in ({}, {"response_model": Old}, {"response_model": None, "responses": {400: {"model": Old}}}):
+        try: app.post("/")(endpoint) if not options else app.post("/", **options)(endpoint)
+        except PydanticV1NotSupportedError: refused.append((endpoint.__name__, list(options)))
+"""
+        assert_same(program, get("/"), names=["refused"])
+
+        # FastAPI leaves those inside of other types to pydantic, which warns.
+        class Old(importlib.import_module("pydantic.v1").BaseModel):  # type: ignore[misc]
+            name: str
+
+        for annotation in (Old | None, list[Old], dict[str, Old]):
+            with pytest.raises(PydanticV1NotSupportedError, match="Old"):
+                JustAPIApp().get("/", response_model=annotation)(lambda: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from twins import Call, answers, assert_same, for_justapi, load, post
 
@@ -33,6 +34,12 @@ class User(BaseModel):
 def raw(url: str, content: bytes | str, content_type: str | None = "application/json") -> Call:
     headers = {} if content_type is None else {"content-type": content_type}
     return post(url, content=content, headers=headers)
+
+
+def as_parts(form: dict[str, str | list[str]]) -> list[tuple[str, tuple[None, str]]]:
+    """The fields of a form for a multipart body."""
+    pairs = [(k, v) for k, vs in form.items() for v in (vs if isinstance(vs, list) else [vs])]
+    return [(name, (None, value)) for name, value in pairs]
 
 
 def test_one_model_is_the_body() -> None:
@@ -305,6 +312,79 @@ async def optional_list(b: list[int] | None = None): return {"b": b}
     assert_same(program, *[post(url, json=body) for url, body in calls])
 
 
+def test_models_beside_each_other_in_one_form() -> None:
+    program = (
+        HEAD
+        + """
+class Profile(BaseModel):
+    name: str
+class Preferences(BaseModel):
+    limit: int = Field(10, ge=1)
+    tags: list[str] = Field(default_factory=list)
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    a: int = 0
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    a: int = 0
+class Person(BaseModel):
+    kind: Literal["person"]
+    name: str
+class Company(BaseModel):
+    kind: Literal["company"]
+    names: list[str]
+@app.post("/two")
+async def two(
+    profile: Annotated[Profile, Form()],
+    preferences: Annotated[Preferences, Form()],
+    token: Annotated[str, Form()],
+): return [profile, preferences, token]
+def profile_of(profile: Annotated[Profile, Form()]): return profile
+@app.post("/dependency")
+def dependency(
+    profile: Annotated[Profile, Depends(profile_of)], token: Annotated[str, Form()]
+): return [profile, token]
+@app.post("/loose")
+async def loose(a: Annotated[Loose, Form()], b: Annotated[Profile | None, Form()] = None):
+    return [a.model_dump(), b]
+@app.post("/strict")
+async def strict(a: Annotated[Strict, Form()], token: Annotated[str, Form()] = ""):
+    return [a, token]
+@app.post("/maybe")
+async def maybe(profile: Annotated[Profile | None, Form()] = None): return profile
+@app.post("/tagged")
+async def tagged(
+    contact: Annotated[Person | Company, Form(discriminator="kind")],
+    token: Annotated[str, Form()] = "",
+): return [contact, token]
+@app.post("/untagged")
+async def untagged(contact: Annotated[Preferences | Profile | None, Form()] = None):
+    return [type(contact).__name__, contact]
+"""
+    )
+    paths = ["/two", "/dependency", "/loose", "/strict", "/maybe", "/tagged", "/untagged"]
+    forms: list[dict[str, str | list[str]]] = [
+        {},
+        {"name": "n", "token": "t"},
+        {"name": "n", "token": "t", "limit": "2", "tags": ["a", "b"]},
+        {"name": ["n", "m"], "token": ["t", "u"], "limit": ["2", "3"], "tags": "a"},
+        {"name": "", "token": "t", "limit": "0"},
+        {"kind": "person", "name": "n"},
+        {"kind": "company", "names": "only"},
+        {"kind": "company", "name": "n"},
+        {"kind": ["company", "person"], "name": "n", "names": ["x", "y"]},
+        {"kind": "robot", "name": "n"},
+        {"a": "1", "more": ["x", "y"], "other": "z"},
+        {"a": "x"},
+        {"limit": "5"},
+    ]
+    assert_same(
+        program,
+        *(post(path, data=form) for path in paths for form in forms),
+        *(post(path, files=as_parts(form)) for path in paths for form in forms if form),
+    )
+
+
 def test_forms() -> None:
     program = (
         HEAD
@@ -414,6 +494,44 @@ async def mixed(file: Annotated[bytes, File()], fileb: Annotated[UploadFile, Fil
     )
 
 
+def test_files_have_aliases() -> None:
+    program = (
+        HEAD
+        + """
+from pydantic import AliasChoices, AliasPath
+@app.post("/one")
+async def one(
+    file: Annotated[UploadFile, File(alias="legacy", validation_alias=AliasChoices("first", "second"))],
+): return [file.filename, (await file.read()).decode()]
+@app.post("/bytes")
+async def bytes_(
+    file: Annotated[bytes, File(validation_alias=AliasChoices("first", "second"))],
+): return file.decode()
+@app.post("/many")
+def many(
+    files: Annotated[list[UploadFile], File(validation_alias=AliasChoices("first", "second"))],
+    token: Annotated[str, Form(validation_alias=AliasChoices("t", "u"))] = "none",
+): return [[f.filename for f in files], token]
+@app.post("/optional")
+def optional(
+    file: Annotated[UploadFile | None, File(validation_alias=AliasChoices("first", "second"))] = None,
+): return file and file.filename
+@app.post("/plain")
+def plain(file: Annotated[bytes, File(alias="f", validation_alias="v")]): return len(file)
+"""
+    )
+    file = ("a.txt", b"hello", "text/plain")
+    paths = ["/one", "/bytes", "/many", "/optional", "/plain"]
+    names = ["first", "second", "legacy", "file", "files", "f", "v"]
+    assert_same(
+        program,
+        *[post(path) for path in paths],
+        *[post(path, files={name: file}) for path in paths for name in names],
+        *[post(path, files=[("second", file), ("first", ("b.txt", b"x"))]) for path in paths],
+        *[post("/many", files={"second": file}, data={name: "x"}) for name in ("t", "u", "token")],
+    )
+
+
 def test_what_breaks_fastapi_is_refused() -> None:
     """Bodies that cannot be echoed as JSON are a 500 there and a 4xx here."""
     program = (
@@ -456,3 +574,69 @@ def text(text: Annotated[str, Body()]): return text
         422,
     ]
     assert all(len(json.dumps(answer.body)) < 100_000 for answer in found)
+
+
+def test_deep_models_and_models_used_in_many_places() -> None:
+    program = (
+        HEAD
+        + """
+from typing import Optional
+from pydantic import create_model
+def chain(length):
+    model = create_model("Link0", number=(int, 1))
+    for index in range(1, length):
+        model = create_model(f"Link{index}", inner=(Optional[model], None))
+    return model
+def pairs(length):
+    model = create_model("Pair0", number=(int, ...))
+    for index in range(1, length):
+        model = create_model(f"Pair{index}", left=(Optional[model], None), right=(Optional[model], None))
+    return model
+def add(path, model):
+    def handler(body): return body
+    def values(body): return [body]
+    handler.__annotations__ = {"body": model, "return": model}
+    values.__annotations__ = {"body": dict[str, model], "return": list[dict[str, model]]}
+    app.post(path)(handler)
+    app.post(path + "/values")(values)
+add("/55", chain(55))
+add("/150", chain(150))
+add("/pairs", pairs(20))
+"""
+    )
+    calls = []
+    for path, name in (("/55", "inner"), ("/150", "inner"), ("/pairs", "left")):
+        for length in (1, 10, 54, 149):
+            body: Any = {} if length > 20 or path == "/pairs" else {"number": 5}
+            for _ in range(length if path != "/pairs" else min(length, 19)):
+                body = {name: body}
+            calls.append(post(path, json=body))
+            calls.append(post(path, json={name: [body]}))
+            calls.append(post(path + "/values", json={"a": body, "b": {}}))
+    assert_same(program, *calls)
+
+
+def test_a_default_that_is_filled_later() -> None:
+    program = (
+        HEAD
+        + """
+TAGS = []
+COUNTS = {}
+class Tagged(BaseModel):
+    a: int = 1
+    tags: list[str] = TAGS
+class Counted(BaseModel):
+    a: int = 1
+    counts: dict[str, int] = COUNTS
+@app.post("/tagged")
+def tagged(model: Tagged) -> Tagged:
+    TAGS.append(str(model.a))
+    return model
+@app.post("/counted")
+def counted(model: Counted) -> Counted:
+    COUNTS[str(model.a)] = model.a
+    return model
+"""
+    )
+    urls = ("/tagged", "/counted")
+    assert_same(program, *[post(url, json={"a": a}) for a in (1, 2, 2, 3) for url in urls])

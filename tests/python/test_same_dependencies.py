@@ -439,6 +439,43 @@ async def e():
     assert_same(program, get("/yield"), get("/plain"), get("/sync"), get("/task"), get("/timeout"))
 
 
+def test_a_class_that_is_defined_later() -> None:
+    program = (
+        HEAD
+        + """
+from typing import Optional
+def united(x: "Later | None" = None, y: int = 1): return [x, y]
+def optional(x: Optional["Later"] = None): return x
+def bare(x: "Later" = None): return x
+def queried(x: Annotated["Later | None", Query()] = None): return x
+def required(x: "Later"): return x
+@app.post("/united")
+async def by_united(d=Depends(united)): return d
+@app.post("/optional")
+def by_optional(d=Depends(optional)): return d
+@app.post("/bare")
+async def by_bare(d=Depends(bare)): return d
+@app.post("/queried")
+async def by_queried(d=Depends(queried)): return d
+@app.post("/required")
+async def by_required(d=Depends(required)): return d
+@app.post("/handler")
+async def handler(x: "Later | None" = None): return x
+class Later(BaseModel):
+    a: int = 3
+"""
+    )
+    paths = ["/united", "/optional", "/bare", "/queried", "/required", "/handler"]
+    assert_same(
+        program,
+        *[post(path) for path in paths],
+        *[post(path, json={"a": 4}) for path in paths],
+        *[post(path, params={"a": 4, "y": "2"}) for path in paths],
+        *[post(path, params={"x": "4"}) for path in paths],
+        post("/united", params={"y": "z"}),
+    )
+
+
 def test_limits_of_concurrency() -> None:
     program = (
         HEAD

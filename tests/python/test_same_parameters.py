@@ -101,6 +101,10 @@ async def union(q: int | str, r: float | bool | None = None): return [q, r]
 @app.get("/bounds")
 async def bounds(x: Annotated[float, Query(gt=0, lt=10.5)], y: int = Query(multiple_of=3)):
     return [x, y]
+@app.get("/between")
+async def between(
+    x: Annotated[int, Query(gt=0, le=10)], y: Annotated[int, Query(ge=-5, lt=5)] = 0
+): return [x, y]
 @app.get("/dates")
 async def dates(at: datetime, wait: timedelta = timedelta(seconds=1), d: Decimal = Decimal("1.5")):
     return [at, wait, d]
@@ -133,6 +137,9 @@ async def bytes_(q: bytes = b"x"): return q
         "/tuple?q=1&q=b", "/tuple?q=1", "/tuple", "/alias?item-query=5", "/alias?q=5",
         "/length", "/length?q=ab", "/length?q=abcdef", "/length?q=bcd", "/length?q=abcd",
         "/old", "/old?q=12345", "/old?q=1&r=1&r=2", "/union?q=1&r=1", "/union?q=x&r=true", "/union",
+        "/between?x=0&y=5", "/between?x=1&y=-5", "/between?x=10&y=4", "/between?x=11&y=-6",
+        "/between?x=03", "/between?x=1.0", "/between?x=+3", "/between?x=1_0", "/between?x=",
+        "/between?x=9999999999999999999", "/between",
         "/bounds?x=0&y=4", "/bounds?x=1&y=6", "/bounds?x=11&y=9", "/bounds",
         "/dates?at=2020-01-01T00:00:00Z", "/dates?at=x&wait=y&d=z", "/dates?at=1577836800&wait=60&d=2.50",
         "/factory", "/factory?q=x", "/validated-default", "/validated-default?q=1",
@@ -322,3 +329,69 @@ def several(request: Request): return request.method
     calls += [call("GET", "/several"), call("POST", "/several"), call("PUT", "/several")]
     calls += [call("HEAD", "/h"), call("BREW", "/m")]
     assert_same(program, *calls)
+
+
+def test_defaults_that_are_validated() -> None:
+    program = (
+        HEAD
+        + """
+from fastapi import Body, Form
+made = []
+def make():
+    made.append(1)
+    return -len(made)
+Checked = Annotated[int, Query(gt=0, validate_default=True)]
+def dependency(d: Checked = -7): return d
+@app.get("/query")
+async def query(q: Checked = -1, other: int = 3): return [q, other]
+@app.get("/right")
+async def right(q: Checked = 5): return q
+@app.get("/two")
+async def two(q: Checked = -1, r: Annotated[int, Query(lt=0, validate_default=True, alias="R")] = 2):
+    return [q, r]
+@app.get("/with-others/{p}")
+async def with_others(p: int, q: Checked = -1): return [p, q]
+@app.get("/header")
+async def header(x_a: Annotated[int, Header(gt=0, validate_default=True)] = -1): return x_a
+@app.get("/cookie")
+def cookie(c: Annotated[int, Cookie(gt=0, validate_default=True)] = -1): return c
+@app.get("/list")
+def list_(q: Annotated[list[int], Query(min_length=2, validate_default=True)] = [1]): return q
+@app.get("/factory")
+async def factory(q: Annotated[int, Query(gt=0, validate_default=True, default_factory=make)]): return q
+@app.get("/plain-text")
+async def plain_text(q: Annotated[int, Query(validate_default=True)] = "x"): return q
+@app.get("/dependency")
+async def with_dependency(d: Annotated[int, Depends(dependency)], q: Checked = -1): return [d, q]
+@app.post("/body")
+async def body(b: Annotated[int, Body(gt=0, validate_default=True)] = -1): return b
+@app.post("/embedded")
+async def embedded(b: Annotated[int, Body(gt=0, validate_default=True, embed=True)] = -1): return b
+@app.post("/members")
+async def members(a: Annotated[int, Body(gt=0, validate_default=True)] = -1, b: Annotated[int, Body()] = 3):
+    return [a, b]
+@app.post("/form")
+async def form(f: Annotated[int, Form(gt=0, validate_default=True)] = -1): return f
+"""
+    )
+    found = assert_same(
+        program,
+        *[
+            get(url)
+            for url in [
+                "/query", "/query?q=3", "/query?q=-3", "/query?other=x", "/right", "/two", "/two?R=1", "/two?q=1",
+                "/with-others/1", "/with-others/x", "/header", "/cookie", "/list", "/list?q=1&q=2", "/factory",
+                "/factory?q=1", "/plain-text", "/plain-text?q=4", "/dependency", "/dependency?d=1", "/dependency?d=1&q=1",
+            ]
+        ],
+        call("POST", "/body"),
+        call("POST", "/body", json=3),
+        call("POST", "/embedded"),
+        call("POST", "/embedded", json={}),
+        call("POST", "/embedded", json={"b": 3}),
+        call("POST", "/members", json={"b": 1}),
+        call("POST", "/members", json={"b": "x"}),
+        call("POST", "/form"),
+        call("POST", "/form", data={"f": "3"}),
+    )  # fmt: skip
+    assert found[0].body["detail"][0]["loc"] == ["query", "q"]

@@ -190,6 +190,70 @@ def nan() -> float: return float("nan")
     )
 
 
+def test_data_that_looks_like_a_response() -> None:
+    program = (
+        HEAD
+        + """
+class Record(BaseModel):
+    raw_headers: list[str] = ["a"]
+    status_code: int = 201
+    def __call__(self, *args): raise AssertionError("data is called")
+class Wider(Record):
+    more: int = 1
+@dataclass
+class Plain:
+    raw_headers: list[str]
+    status_code: int = 201
+    def __call__(self, *args): raise AssertionError("data is called")
+@app.get("/declared")
+def declared() -> Record: return Record()
+@app.get("/wider")
+async def wider() -> Record: return Wider()
+@app.get("/undeclared")
+async def undeclared(): return Record()
+@app.get("/waits")
+def waits(response: Response):
+    response.headers["x-a"] = "b"
+    return Record()
+@app.get("/dataclass")
+def of_dataclass() -> Plain: return Plain(["a"])
+@app.get("/dataclass-undeclared")
+async def of_dataclass_undeclared(): return Plain(["a"])
+"""
+    )
+    urls = [
+        "/declared",
+        "/wider",
+        "/undeclared",
+        "/waits",
+        "/dataclass",
+        "/dataclass-undeclared",
+    ]
+    assert_same(program, *[get(url) for url in urls])
+
+
+def test_small_and_large_floats() -> None:
+    program = (
+        HEAD
+        + """
+FLOATS = [sign * digits * 10.0**exponent for sign in (1, -1) for digits in (1, 1.5, 9.999)
+          for exponent in range(-8, 25)]
+class Floats(BaseModel):
+    floats: list[float]
+@app.get("/plain")
+def plain(): return FLOATS
+@app.get("/keys")
+def keys(): return {number: number for number in FLOATS}
+@app.get("/model")
+def model() -> Floats: return Floats(floats=FLOATS)
+@app.get("/one/{index}")
+def one(index: int) -> float: return FLOATS[index]
+"""
+    )
+    urls = ["/plain", "/keys", "/model", *(f"/one/{index}" for index in range(0, 198, 7))]
+    assert_same(program, *[get(url) for url in urls])
+
+
 def test_parts_of_response_models() -> None:
     program = (
         HEAD
@@ -381,6 +445,45 @@ def raw_sync(response: Response):
         "/raw-sync",
     ]  # fmt: skip
     assert_same(program, *[get(path) for path in paths], names=["log"])
+
+
+def test_streams_of_numbers_that_json_does_not_have() -> None:
+    program = (
+        HEAD
+        + """
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import ConfigDict
+class Number(BaseModel):
+    value: float = Field(serialization_alias="v")
+class AsText(BaseModel):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+    value: float
+nan, inf = float("nan"), float("inf")
+items = [
+    nan, inf, -inf, {"nested": [[nan, 1.5], {"value": -inf}]}, (nan, "NaN"), Number(value=nan),
+    {"model": Number(value=inf)}, {None: "null key", inf: "infinite key"}, "Infinity", True, None,
+    Decimal("NaN"), AsText(value=nan),
+]
+@app.get("/lines")
+async def lines():
+    for item in items: yield item
+@app.get("/lines-sync")
+def lines_sync():
+    for item in items: yield item
+@app.get("/lines-typed")
+async def lines_typed() -> AsyncIterable[AsText]:
+    yield AsText(value=nan)
+@app.get("/events", response_class=EventSourceResponse)
+async def events():
+    for item in items: yield item
+@app.get("/told", response_class=EventSourceResponse)
+async def told():
+    for item in items: yield ServerSentEvent(data=item)
+    yield ServerSentEvent(raw_data="NaN")
+"""
+    )
+    paths = ["/lines", "/lines-sync", "/lines-typed", "/events", "/told"]
+    assert_same(program, *[get(path) for path in paths])
 
 
 def test_jsonable_encoder() -> None:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from asgi import Answer, call, make_scope
-from justapi import JustAPI
+from justapi import JustAPI, _stopping
 from justapi._disconnect import TrackedReceive
 from justapi.concurrency import iterate_in_threadpool, run_in_threadpool
 from justapi.requests import Request
@@ -330,6 +330,58 @@ def test_quiet_streams_are_kept_alive():
         for _ in range(3):
             await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r", "\n\r\n"])
+def test_no_ping_comes_in_the_middle_of_an_event_that_is_passed_through(end):
+    async def main():
+        client = Client()
+
+        async def events():
+            for piece in ('data: {"choi', 'ces":[]}', end[:1]):
+                yield piece
+                # Long enough for several.
+                await asyncio.sleep(0.05)
+            yield end[1:].encode()
+            while b": ping" not in client.answer.body:
+                await asyncio.sleep(0.005)
+            yield "data: [DONE]" + end
+
+        answer = await client.get(EventSourceResponse(events(), ping_interval=0.01))
+        first, pings, last = answer.body.partition(b": ping\n\n")
+        assert first.decode() == 'data: {"choices":[]}' + end
+        assert last.replace(pings, b"").decode() == "data: [DONE]" + end
+
+    asyncio.run(main())
+
+
+def test_a_stop_before_the_head_of_a_stream_of_events_is_answered():
+    async def main():
+        messages = []
+        may_begin = asyncio.Event()
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                await may_begin.wait()
+            messages.append(message)
+
+        async def events():
+            await asyncio.Event().wait()
+            yield "data: never"
+
+        sending = asyncio.create_task(EventSourceResponse(events()).stream_response(send))
+        await asyncio.sleep(0)
+        _stopping.begin()
+        await asyncio.sleep(0)
+        may_begin.set()
+        async with asyncio.timeout(10):
+            await sending
+        assert sending.cancelling() == 0
+        assert [one["type"] for one in messages] == ["http.response.start", "http.response.body"]
+        assert messages[-1]["body"] == b": the server stops\n\n"
+        assert not messages[-1]["more_body"]
 
     asyncio.run(main())
 

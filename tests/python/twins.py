@@ -118,13 +118,23 @@ async def _ask(app: Any, calls: Sequence[Call]) -> list[Answer]:
         return [read(await client.request(one.method, one.url, **one.options)) for one in calls]
 
 
-def lane_answers(app: Any, *calls: Call) -> list[Answer]:
-    """Asks an application on a lane, over a socket."""
+def lane_answers(app: Any, *calls: Call, over_asgi: int | None = None) -> list[Answer]:
+    """Asks an application on a lane, over a socket.
+
+    Args:
+        app: The application.
+        *calls: The requests.
+        over_asgi: How many of them may be given to the application over ASGI, if that matters.
+    """
 
     async def ask(running: Running) -> list[Answer]:
-        return [
+        found = [
             read(await running.client.request(one.method, one.url, **one.options)) for one in calls
         ]
+        if over_asgi is not None:
+            assert running.counters["asgi"] == over_asgi, running.counters
+            assert sum(running.counters.values()) > over_asgi, running.counters
+        return found
 
     return on_lane(app, ask)
 
@@ -134,19 +144,34 @@ def answers(app: Any, *calls: Call) -> list[Answer]:
     return asyncio.run(_ask(app, calls))
 
 
-def assert_same(source: str, *calls: Call, names: Sequence[str] = ()) -> list[Answer]:
+def assert_same(
+    source: str,
+    *calls: Call,
+    names: Sequence[str] = (),
+    without: Sequence[str] = (),
+    over_asgi: int | None = None,
+) -> list[Answer]:
     """Asserts that both frameworks give the same answers, and returns them.
 
     Args:
         source: The program.
         *calls: The requests, in order.
         names: Names of the program whose values shall be equal afterwards.
+        without: Headers that are not compared, in lower case.
+        over_asgi: How many of them are given to the application over ASGI on the lane, such as
+            those that no route answers; None where that does not matter.
     """
+
+    def compared(answers: list[Answer]) -> list[Answer]:
+        for one in answers:
+            one.headers = [pair for pair in one.headers if pair[0] not in without]
+        return answers
+
     source = dedent(source)
     theirs = load(source, "program_on_fastapi")
     ours = load(for_justapi(source), "program_on_justapi")
-    expected = answers(theirs["app"], *calls)
-    found = answers(ours["app"], *calls)
+    expected = compared(answers(theirs["app"], *calls))
+    found = compared(answers(ours["app"], *calls))
     different = [
         f"{one}\n  justapi: {have}\n  fastapi: {want}"
         for one, want, have in zip(calls, expected, found, strict=True)
@@ -157,7 +182,7 @@ def assert_same(source: str, *calls: Call, names: Sequence[str] = ()) -> list[An
     fit = [one.is_for_lane for one in calls]
     calls = tuple(one for one in calls if one.is_for_lane)
     expected = [answer for answer, is_fit in zip(expected, fit, strict=True) if is_fit]
-    on_the_lane = lane_answers(again["app"], *calls)
+    on_the_lane = compared(lane_answers(again["app"], *calls, over_asgi=over_asgi))
     different += [
         f"{one}\n  lane: {have}\n  fastapi: {want}"
         for one, want, have in zip(calls, expected, on_the_lane, strict=True)

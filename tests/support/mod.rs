@@ -12,6 +12,7 @@ pub(crate) mod http2;
 pub(crate) mod process;
 pub(crate) mod server;
 pub(crate) mod transports;
+pub(crate) mod websocket;
 
 use std::time::{Duration, Instant};
 

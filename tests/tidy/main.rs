@@ -70,6 +70,24 @@ const MAX_ADR_LINES: usize = 60;
 /// Larger files belong into a release or a generator, since git keeps every version of them.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
+/// A listener inherited by number, the length of a send queue, the allocator that counts, the entry points that a fuzzer calls,
+/// and the interpreter's thread state.
+const UNSAFE_FILES: [&str; 5] = [
+    "core/src/server/listener.rs",
+    "core/src/server/stream.rs",
+    "core/tests/allocations.rs",
+    "fuzz/src/main.rs",
+    "py/src/interpreter.rs",
+];
+
+const UNSAFE_FORMS: [&str; 5] = [
+    "unsafe {",
+    "unsafe fn",
+    "unsafe impl",
+    "unsafe extern",
+    "#[unsafe(",
+];
+
 /// One broken rule at one place.
 pub(crate) fn problem(path: &str, line: usize, text: &str) -> String {
     format!("{path}:{line}: {text}")
@@ -243,6 +261,17 @@ fn no_file_is_larger_than_a_mebibyte() {
         }
     }
     expect_none(&problems);
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_known_to_be() {
+    let found: Vec<String> = Tree::open()
+        .texts()
+        .filter(|(path, _)| is_rust(path) && !path.starts_with("tests/tidy/"))
+        .filter(|(_, text)| UNSAFE_FORMS.iter().any(|form| text.contains(form)))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(found, UNSAFE_FILES, "a new place needs its reason here");
 }
 
 #[test]

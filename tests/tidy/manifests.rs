@@ -14,7 +14,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("inference", &["core"]),
     ("templates", &[]),
     ("benches", &["core"]),
-    ("benches/peers", &["core"]),
+    ("benches/peers", &["benches", "core"]),
     ("cli", &["benches", "core", "inference", "templates"]),
     ("py", &["core", "inference"]),
 ];

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The demo as other people's tools see it: slowhttptest, promtool, sslscan, h2load and nghttp, schemathesis.
+# The demo, and the Python package's examples, as other people's tools see them: slowhttptest, promtool, sslscan,
+# openssl s_client, h2load and nghttp, schemathesis.
 # usage: tests/tools/run.sh [BINARY]     target/debug/justapi by default
-# The tools are on PATH, promtool in target/prometheus, schemathesis in target/test-venv: tests/run puts them there.
+# The tools are on PATH, promtool in target/prometheus, schemathesis in target/test-venv, the package in target/wheel-venv:
+# tests/run puts them there.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -46,15 +48,22 @@ counter() {
   curl -fsS "$url/metrics" | awk -v name="$1" '$1 == name { print $2 }'
 }
 
-# slow NAME PATH LIMIT FLAGS...: 200 slow clients are cut off by LIMIT, while others are served.
+# rejected REASONS: how many were rejected for these reasons, with commas between them.
+rejected() {
+  curl -fsS "$url/metrics" | awk -F '"' -v reasons=",$1," '
+    /^justapi_rejected_total/ && index(reasons, "," $2 ",") { sub(/^} /, "", $3); sum += $3 }
+    END { print sum + 0 }'
+}
+
+# slow NAME PATH LIMITS FLAGS...: 200 slow clients are cut off by LIMITS, while others are served.
 slow() {
   local name=$1 path=$2 limit=$3 log="$work/slow.log" before connections cut
   shift 3
-  before="$(counter "justapi_rejected_total{reason=\"$limit\"}")"
+  before="$(rejected "$limit")"
   slowhttptest -c 200 -r 200 -l 12 -p 3 -u "$url$path" "$@" >"$log" 2>&1 || fail "slowhttptest $name" "$log"
   if grep -q 'service available:.*NO' "$log"; then fail "slowhttptest $name: others were not served" "$log"; fi
   grep -q 'service available:.*YES' "$log" || fail "slowhttptest $name has looked at nothing" "$log"
-  cut="$(($(counter "justapi_rejected_total{reason=\"$limit\"}") - before))"
+  cut="$(($(rejected "$limit") - before))"
   connections="$(counter justapi_connections)"
   ((cut == 200 && connections == 1)) || fail "slowhttptest $name: $cut of 200 cut off, $connections left" "$log"
   echo "slowhttptest $name: 200 of 200 cut off by $limit, others served"
@@ -65,7 +74,8 @@ slow_clients() {
   serve slow --static "/files=$work" --timeout-header 3s --timeout-body 3s --timeout-write 3s
   slow headers /hello header_timeout -H -i 2
   slow body /echo body_stall -B -i 5 -s 8192
-  slow read /files/large write_stall -X -n 2 -w 10 -y 20 -z 8 -k 1 -l 6
+  # Whether a look finds that something was taken since the last one is the kernel's grain.
+  slow read /files/large write_stall,write_rate -X -n 2 -w 10 -y 20 -z 8 -k 1 -l 6
 }
 
 metrics() {
@@ -93,6 +103,48 @@ tls() {
   if [[ -n "$wrong" ]]; then fail "sslscan: $wrong" "$log"; fi
   grep -q '^Preferred  TLSv1\.3\|^Preferred TLSv1\.3' "$log" || fail "sslscan has seen no suite" "$log"
   echo "sslscan: TLS 1.2 and 1.3 only, $(grep -cE '^(Preferred|Accepted)' "$log") suites, all of them AEAD"
+}
+
+# await FILE TEXT COUNT: waits until a file has a text so many times.
+await() {
+  for _ in $(seq 200); do
+    if (($(grep -ao "$2" "$1" | wc -l) >= $3)); then return 0; fi
+    sleep 0.05
+  done
+  fail "openssl s_client: not $3 times '$2'" "$1"
+}
+
+# New keys in the midst of requests, with each suite of TLS 1.3; reuses the server of `tls`.
+key_updates() {
+  local suite command client log="$work/s_client.log" answers updates
+  local request='GET /hello HTTP/1.1\r\nHost: localhost\r\n'
+  for suite in TLS_AES_128_GCM_SHA256 TLS_AES_256_GCM_SHA384 TLS_CHACHA20_POLY1305_SHA256; do
+    rm -f "$work/s_client"
+    mkfifo "$work/s_client"
+    openssl s_client -connect "${url#https://}" -CAfile "$work/certificate.pem" -servername localhost \
+      -alpn http/1.1 -tls1_3 -ciphersuites "$suite" -msg <"$work/s_client" >"$log" 2>&1 &
+    client=$!
+    exec 3>"$work/s_client"
+    answers=0 updates=0
+    # `k` gives the server new keys, `K` asks for some of its own besides.
+    for command in - k K K k; do
+      if [[ $command != - ]]; then
+        echo "$command" >&3
+        updates=$((updates + 1))
+        await "$log" '>>> .*KeyUpdate' "$updates"
+      fi
+      printf '%b\r\n' "$request" >&3
+      answers=$((answers + 1))
+      await "$log" '"message":"hello"' "$answers"
+    done
+    printf '%bConnection: close\r\n\r\n' "$request" >&3
+    wait "$client" || fail "openssl s_client $suite" "$log"
+    exec 3>&-
+    await "$log" '"message":"hello"' 6
+    await "$log" '<<< .*KeyUpdate' 2
+    await "$log" '<<< .*close_notify' 1
+  done
+  echo "openssl s_client: 6 answers around 4 key updates, with each of 3 suites"
 }
 
 # Reuses the server of `tls`, which is in $url, and starts one in cleartext.
@@ -127,8 +179,19 @@ contract() {
   probe --include-path-regex '^/anything' --exclude-checks unsupported_method,use_after_free
 }
 
+# The examples of the Python package.
+examples() {
+  local example binary="$target_dir/wheel-venv/bin/justapi"
+  for example in hello notes native; do
+    serve "$example" "$example:app" --app-dir py/examples
+    probe
+  done
+}
+
 slow_clients
 metrics
 tls
+key_updates
 http2_clients
 contract
+examples

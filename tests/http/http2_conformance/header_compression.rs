@@ -9,7 +9,7 @@
 use super::*;
 
 /// The error of an invalid block.
-const INVALID: &[u32] = &[code::COMPRESSION_ERROR, OR_AS_H2_SAYS];
+const INVALID: &[u32] = &[code::COMPRESSION_ERROR];
 
 /// The pseudo-headers of `GET /anything`, by the static table where it can be.
 fn base() -> Vec<u8> {

@@ -31,10 +31,6 @@ mod code {
     pub(super) const COMPRESSION_ERROR: u32 = 9;
 }
 
-/// What h2 0.4 ends the connection with where the RFC has a code of its own
-/// for the fault; `docs/conformance.md` lists where that is.
-const OR_AS_H2_SAYS: u32 = code::PROTOCOL_ERROR;
-
 /// Names of settings (RFC 9113 §6.5.2, RFC 8441 §3).
 mod setting {
     pub(super) const HEADER_TABLE_SIZE: u16 = 1;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A frame after the end of its stream (§5.1): the RFC has `STREAM_CLOSED`.
-const CLOSED: &[u32] = &[code::STREAM_CLOSED, OR_AS_H2_SAYS];
+/// A frame after the end of its stream (§5.1).
+const CLOSED: &[u32] = &[code::STREAM_CLOSED];
 
 #[test]
 fn an_idle_stream() {

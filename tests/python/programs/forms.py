@@ -1,6 +1,6 @@
 """Forms and files."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, File, Form, Header, UploadFile
 from pydantic import BaseModel, Field
@@ -59,4 +59,43 @@ async def mixed(
     numbers: Annotated[list[int], Form()] = [1],
     alias: Annotated[str, Form(alias="other-name")] = "x",
     x_key: Annotated[str | None, Header()] = None,
+): ...
+
+
+class Profile(BaseModel):
+    name: str
+
+
+class Preferences(BaseModel):
+    limit: int = Field(10, ge=1, description="Result limit")
+    tags: list[str] = Field(default_factory=list)
+
+
+class Person(BaseModel):
+    kind: Literal["person"]
+    name: str
+
+
+class Company(BaseModel):
+    kind: Literal["company"]
+    company_name: str
+
+
+@app.post("/composed")
+async def composed(
+    profile: Annotated[Profile, Form()],
+    preferences: Annotated[Preferences, Form()],
+    token: Annotated[str, Form()],
+): ...
+
+
+@app.post("/maybe")
+async def maybe(profile: Annotated[Profile | None, Form()] = None): ...
+
+
+@app.post("/union")
+async def union(
+    contact: Annotated[Person | Company, Form(discriminator="kind")],
+    login: Annotated[Login | Preferences | None, Form()] = None,
+    token: Annotated[str, Form()] = "",
 ): ...

@@ -22,7 +22,8 @@ usage: sh install.sh [--version X] [--prefix DIR] [--no-modify-path] [--no-verif
 Without a download URL, and inside a source checkout, it builds with cargo and installs the result.
 
 options:
-  --try             build in the checkout's target directory and serve the demo; installs nothing
+  --try             build in the checkout's target directory, the Python package into an environment
+                    there, and serve the demo; installs nothing
   --uninstall       remove what the receipt of earlier installs lists
   --version X       the version to install (default: the one this script came with)
   --prefix DIR      install DIR/bin/justapi
@@ -599,10 +600,56 @@ workspace_value() {
   ' "$checkout/Cargo.toml"
 }
 
+# Builds the Python package into an environment of its own in the target directory and sets $environment. The demo does
+# without: what is missing for it is said, and nothing fails.
+build_package() {
+  environment=$checkout/target/try-venv
+  if ! find_python; then
+    leave_package_out "it needs Python 3.11 or newer with venv and pip (Debian, Ubuntu: apt-get install python3-venv)"
+  elif ! has npm || ! has bash; then
+    leave_package_out "its build needs bash and npm, which fetches the documentation pages' assets"
+  else
+    say "building the Python package into $environment (some minutes the first time)"
+    (cd "$checkout" && fill_environment </dev/null) >&2 || leave_package_out "its build failed, for the reason above"
+  fi
+}
+
+leave_package_out() {
+  environment=''
+  warn "no Python package: $1"
+}
+
+# The first interpreter that is new enough and can make environments.
+find_python() {
+  for python in python3 python3.14 python3.13 python3.12 python3.11 python; do
+    if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# The last word tells a broken environment from a whole one: what an interrupted run left is made anew.
+fill_environment() {
+  if [ ! -e "$environment/complete" ]; then
+    rm -rf "$environment" && "$python" -m venv "$environment" || return 1
+  fi
+  rm -f "$environment/complete"
+  rm -rf "$checkout/target/try-wheels"
+  environment_pip install "$(sed -n 's/^requires = \["\(maturin[^"]*\)"\]$/\1/p' py/pyproject.toml)" || return 1
+  bash py/build_wheel.sh "$environment/bin/python" "$checkout/target/try-wheels" || return 1
+  environment_pip uninstall --yes justapi 2>/dev/null || return 1
+  environment_pip install "$checkout"/target/try-wheels/justapi-*.whl || return 1
+  : >"$environment/complete"
+}
+
+environment_pip() { "$environment/bin/python" -m pip --quiet --disable-pip-version-check --no-input "$@"; }
+
 try_checkout() {
   locate_checkout || fail "--try builds from source, and this is no source checkout" \
     "clone the repository and run: sh install.sh --try"
   build_checkout
+  build_package
   pick_port
   say ''
   if [ "$port" = 0 ]; then
@@ -615,6 +662,11 @@ try_checkout() {
   say "  curl -i $url/hello"
   say "  curl -i -H 'content-type: application/json' -d '{\"name\": \"Ada\"}' $url/echo"
   say "  curl -i $url/anything"
+  if [ -n "$environment" ]; then
+    say "or an API in Python, on another port:"
+    say "  $environment/bin/justapi serve $checkout/py/examples/hello.py --port 8100"
+    say "  curl -i 'http://127.0.0.1:8100/items/5?q=pen'"
+  fi
   say ''
   # exec: Ctrl-C and signals reach the server itself, and no process stays behind.
   exec "$built" serve --addr "127.0.0.1:$port"

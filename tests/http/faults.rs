@@ -99,9 +99,7 @@ fn ten_thousand_idle_connections_are_held_cheaply() {
     let own = process::num_fds(server.pid()).saturating_sub(held.len());
     assert!(own < fds + 50, "{own} of its own, {fds} at first");
     drop(held);
-    eventually(PATIENCE, "all are released", || {
-        (process::num_fds(server.pid()) <= own + 2).then_some(())
-    });
+    process::wait_until_closed(server.pid(), own, count);
 }
 
 #[test]
@@ -162,10 +160,7 @@ fn resets_leave_nothing_behind() {
         }
         client.reset();
     }
-    eventually(Duration::from_secs(2), "sockets are closed", || {
-        // A few may be the server's own; 300 would be a leak.
-        (process::num_fds(server.pid()) <= fds + 5).then_some(())
-    });
+    process::wait_until_closed(server.pid(), fds, 300);
     let cost = cpu_in(&server, Duration::from_secs(1));
     assert!(
         cost < Duration::from_millis(30),

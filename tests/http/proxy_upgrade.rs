@@ -227,7 +227,7 @@ fn a_side_that_vanishes_takes_the_other_with_it() {
         (metric(&upstream, "justapi_websockets") == 0).then_some(())
     });
     let (num_front, num_back) = (process::num_fds(front), process::num_fds(back));
-    for index in 0..20 {
+    for index in 0..100 {
         let client = open_pair();
         if index % 2 == 0 {
             client.reset();
@@ -238,11 +238,8 @@ fn a_side_that_vanishes_takes_the_other_with_it() {
             && metric(&server, "justapi_websockets") == 0;
         is_over.then_some(())
     });
-    eventually(PATIENCE, "sockets are closed", || {
-        let is_over =
-            process::num_fds(front) <= num_front + 2 && process::num_fds(back) <= num_back + 2;
-        is_over.then_some(())
-    });
+    process::wait_until_closed(front, num_front, 100);
+    process::wait_until_closed(back, num_back, 100);
     let mut left = open_pair();
     drop(upstream);
     assert_ne!(left.read_to_end().1, End::StillOpen);

@@ -267,9 +267,7 @@ fn check_crowd(server: &Server, served: &dyn Fn() -> Result<(), String>, beginni
     let elapsed = start.elapsed();
     // From its accept on each has the two seconds of the limit.
     assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
-    eventually(PATIENCE, "descriptors are back", || {
-        (process::num_fds(server.pid()) <= fds + 2).then_some(())
-    });
+    process::wait_until_closed(server.pid(), fds, 2000 * beginnings.len());
     let lines = server.lines().split_off(num_lines);
     assert!(lines.len() <= 3, "{lines:#?}");
     served().expect("others are served");
@@ -362,9 +360,7 @@ fn ten_thousand_half_heads_do_not_slow_the_others() {
     let half = b"GET /hello HTTP/1.1\r\nHost: a\r\nX-Half: ";
     let release = |held: Vec<TcpStream>, fds: usize| {
         drop(held);
-        eventually(PATIENCE * 2, "descriptors are back", || {
-            (process::num_fds(server.pid()) <= fds + 2).then_some(())
-        });
+        process::wait_until_closed(server.pid(), fds, count);
     };
     let (fds, rss) = (
         process::num_fds(server.pid()),

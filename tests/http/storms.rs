@@ -86,9 +86,7 @@ fn a_thousand_streams_that_are_cut_leave_nothing_behind() {
         }
     }
     wait_until_idle(&server);
-    eventually(PATIENCE, "sockets are closed", || {
-        (process::num_fds(server.pid()) <= fds + 2).then_some(())
-    });
+    process::wait_until_closed(server.pid(), fds, ROUNDS * EACH);
     let grown = process::rss_bytes(server.pid()).saturating_sub(rss);
     assert!(grown < 2 * 1024 * 1024, "{grown} bytes after the storm");
 }

@@ -5,6 +5,8 @@
 use std::fs;
 use std::time::Duration;
 
+use super::{PATIENCE, eventually};
+
 /// Resident bytes of `pid` and its descendants.
 pub(crate) fn rss_bytes(pid: u32) -> u64 {
     let resident = |pid: &u32| status_kib(*pid, "VmRSS:").unwrap_or(0) * 1024;
@@ -29,6 +31,15 @@ pub(crate) fn cpu(pid: u32) -> Duration {
 pub(crate) fn num_fds(pid: u32) -> usize {
     let open = |pid: &u32| names(&format!("/proc/{pid}/fd")).len();
     tree(pid).iter().map(open).sum()
+}
+
+/// Waits until a process that had `before` descriptors open has closed what so
+/// many clients made it open. A lane may have begun only after that look, so a
+/// few more are no leak; one that each tenth client leaves is.
+pub(crate) fn wait_until_closed(pid: u32, before: usize, num_clients: usize) {
+    let allowed = before + num_clients / 10;
+    let what = format!("of {num_clients} clients at most {allowed} descriptors, {before} before");
+    eventually(PATIENCE * 2, &what, || (num_fds(pid) <= allowed).then_some(()));
 }
 
 /// `pid` and its descendants.

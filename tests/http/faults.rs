@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::client::{Client, End, get, post};
 use crate::support::process;
 use crate::support::server::{Server, raise_nofile, serve_after};
-use crate::support::{Failures, PATIENCE, eventually};
+use crate::support::{Failures, eventually};
 
 const KIB: u64 = 1024;
 

@@ -234,7 +234,7 @@ fn crowd(server: &Server, count: usize, bytes: &[u8], held: &mut Vec<TcpStream>)
         }
         eventually(PATIENCE * 2, "all are accepted", || {
             // A few of those before may have been closing still.
-            (process::num_fds(server.pid()) + 3 >= fds + opened).then_some(())
+            (process::num_fds(server.pid()) + process::LATE >= fds + opened).then_some(())
         });
     }
 }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use super::{PATIENCE, eventually};
 
+/// What lanes that begin late open for themselves, and more: seven each.
+pub(crate) const LATE: usize = 32;
+
 /// Resident bytes of `pid` and its descendants.
 pub(crate) fn rss_bytes(pid: u32) -> u64 {
     let resident = |pid: &u32| status_kib(*pid, "VmRSS:").unwrap_or(0) * 1024;
@@ -34,12 +37,15 @@ pub(crate) fn num_fds(pid: u32) -> usize {
 }
 
 /// Waits until a process that had `before` descriptors open has closed what so
-/// many clients made it open. A lane may have begun only after that look, so a
-/// few more are no leak; one that each tenth client leaves is.
+/// many clients made it open. A lane may have begun only after that look, and
+/// has descriptors of its own, so a few more are no leak; one that each tenth
+/// client leaves is.
 pub(crate) fn wait_until_closed(pid: u32, before: usize, num_clients: usize) {
-    let allowed = before + num_clients / 10;
+    let allowed = before + LATE.min(num_clients / 10);
     let what = format!("of {num_clients} clients at most {allowed} descriptors, {before} before");
-    eventually(PATIENCE * 2, &what, || (num_fds(pid) <= allowed).then_some(()));
+    eventually(PATIENCE * 2, &what, || {
+        (num_fds(pid) <= allowed).then_some(())
+    });
 }
 
 /// `pid` and its descendants.

@@ -11,6 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command as ClapCommand, FromArgMatches, Parser};
 use justapi_bench::ledger::StrikeReason;
 
+use crate::application_args::{Check, Doctor, OpenApi, Routes, SelfArgs};
 use crate::config::{Given, Group, Kind, Origin, SETTINGS, Setting, Value, find, parse_time};
 use crate::help;
 use crate::llm_args::BenchLlm;
@@ -92,6 +93,22 @@ pub(crate) enum Command {
         after_long_help = help::PROFILE_EXIT_CODES,
     )]
     Profile(Box<Profile>),
+    /// List the routes of an application, with their handlers.
+    #[command(help_template = help::template(help::ROUTES), after_long_help = help::EXIT_CODES)]
+    Routes(Routes),
+    /// Print the OpenAPI document of an application, or compare it with a file.
+    #[command(
+        name = "openapi",
+        help_template = help::template(help::OPENAPI),
+        after_long_help = help::EXIT_CODES,
+    )]
+    OpenApi(OpenApi),
+    /// Say what would fail in production, and listen nowhere.
+    #[command(help_template = help::template(help::CHECK), after_long_help = help::EXIT_CODES)]
+    Check(Box<Check>),
+    /// Look at the machine and the project, and say what to change.
+    #[command(help_template = help::template(help::DOCTOR), after_long_help = help::EXIT_CODES)]
+    Doctor(Doctor),
     /// Show or check the configuration.
     #[command(help_template = help::template(help::CONFIG))]
     Config(ConfigArgs),
@@ -104,6 +121,13 @@ pub(crate) enum Command {
     /// Print the manual page, or write one per command.
     #[command(help_template = help::template(help::MAN))]
     Man(Man),
+    /// Update this installation, or remove it.
+    #[command(
+        name = "self",
+        help_template = help::template(help::SELF),
+        after_long_help = help::EXIT_CODES,
+    )]
+    Installation(SelfArgs),
     /// Print the version and how it was built.
     #[command(help_template = help::template(help::VERSION))]
     Version,
@@ -449,23 +473,26 @@ impl FromArgMatches for SettingFlags {
             give("metrics.path", path.clone(), METRICS);
             give("metrics.addr", address.clone(), METRICS);
         }
-        for setting in SETTINGS {
-            let Some(flag) = setting.flag else { continue };
-            let Some(mut values) = matches.get_many::<Value>(setting.key) else {
-                continue;
-            };
-            let value = if setting.kind.is_list() {
-                Value::List(values.flat_map(Value::list).cloned().collect())
-            } else {
-                values.next_back().cloned().unwrap_or(Value::Unset)
-            };
-            give(setting.key, value, flag);
-        }
+        self.given
+            .extend(SETTINGS.iter().filter_map(|one| given_flag(matches, one)));
         Ok(())
     }
 }
 
-fn setting_arg(setting: &'static Setting, flag: &'static str) -> Arg {
+/// The value of a setting's flag, where it was given.
+pub(crate) fn given_flag(matches: &ArgMatches, setting: &'static Setting) -> Option<Given> {
+    let flag = setting.flag?;
+    let mut values = matches.get_many::<Value>(setting.key)?;
+    let value = if setting.kind.is_list() {
+        Value::List(values.flat_map(Value::list).cloned().collect())
+    } else {
+        values.next_back().cloned().unwrap_or(Value::Unset)
+    };
+    Some((setting, value, Origin::Flag(format!("--{flag}"))))
+}
+
+/// The flag of a setting.
+pub(crate) fn setting_arg(setting: &'static Setting, flag: &'static str) -> Arg {
     let arg = Arg::new(setting.key)
         .long(flag)
         .value_name(setting.value_name)

@@ -22,6 +22,10 @@ pub(crate) enum Code {
     TlsConfig,
     StaticFolder,
     Application,
+    ApplicationOpaque,
+    DocumentFailed,
+    DocumentDrift,
+    DocumentFile,
     AddressInUse,
     AddressForbidden,
     AddressUnavailable,
@@ -38,6 +42,10 @@ pub(crate) enum Code {
     WorkersFail,
     WorkerStuck,
     Interpreter,
+    ManagedInstallation,
+    NoRelease,
+    NotInstalled,
+    InstallerFailed,
     BenchInput,
     BenchUnreachable,
     BenchFailed,
@@ -53,7 +61,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 51] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -70,6 +78,10 @@ impl Code {
         Self::TlsConfig,
         Self::StaticFolder,
         Self::Application,
+        Self::ApplicationOpaque,
+        Self::DocumentFailed,
+        Self::DocumentDrift,
+        Self::DocumentFile,
         Self::AddressInUse,
         Self::AddressForbidden,
         Self::AddressUnavailable,
@@ -86,6 +98,10 @@ impl Code {
         Self::WorkersFail,
         Self::WorkerStuck,
         Self::Interpreter,
+        Self::ManagedInstallation,
+        Self::NoRelease,
+        Self::NotInstalled,
+        Self::InstallerFailed,
         Self::BenchInput,
         Self::BenchUnreachable,
         Self::BenchFailed,
@@ -118,6 +134,10 @@ impl Code {
             Self::TlsConfig => "JA312",
             Self::StaticFolder => "JA313",
             Self::Application => "JA401",
+            Self::ApplicationOpaque => "JA403",
+            Self::DocumentFailed => "JA411",
+            Self::DocumentDrift => "JA412",
+            Self::DocumentFile => "JA413",
             Self::AddressInUse => "JA501",
             Self::AddressForbidden => "JA502",
             Self::AddressUnavailable => "JA503",
@@ -134,6 +154,10 @@ impl Code {
             Self::WorkersFail => "JA522",
             Self::WorkerStuck => "JA523",
             Self::Interpreter => "JA601",
+            Self::ManagedInstallation => "JA611",
+            Self::NoRelease => "JA612",
+            Self::NotInstalled => "JA613",
+            Self::InstallerFailed => "JA614",
             Self::BenchInput => "JA801",
             Self::BenchUnreachable => "JA802",
             Self::BenchFailed => "JA803",
@@ -152,6 +176,13 @@ impl Code {
     pub(crate) const fn exit(self) -> u8 {
         match self {
             Self::OutputWrite
+            | Self::DocumentFailed
+            | Self::DocumentDrift
+            | Self::DocumentFile
+            | Self::ManagedInstallation
+            | Self::NoRelease
+            | Self::NotInstalled
+            | Self::InstallerFailed
             | Self::PidFile
             | Self::ServerStopped
             | Self::AcceptFailed
@@ -183,7 +214,9 @@ impl Code {
             | Self::BenchUnreachable
             | Self::ProbeRefused
             | Self::ProfiledServer => 5,
-            Self::Application | Self::BenchInvalid | Self::ServerLost => 4,
+            Self::Application | Self::ApplicationOpaque | Self::BenchInvalid | Self::ServerLost => {
+                4
+            }
             Self::LaneStart | Self::SignalWatch | Self::Interpreter | Self::LedgerBroken => 6,
             Self::Internal => 70,
         }
@@ -273,6 +306,28 @@ impl Code {
                  traceback begins with your own code. `justapi serve package.module:app` names the \
                  module as it is imported from the working directory, or from `--app-dir`."
             }
+            Self::ApplicationOpaque => {
+                "The application was imported, but it is of a kind that cannot be asked for its \
+                 routes or its document: any ASGI or WSGI callable can be served, and only a \
+                 JustAPI application, or one that has `routes` and `openapi()` as FastAPI's have, \
+                 can be looked at."
+            }
+            Self::DocumentFailed => {
+                "The application was imported, but its OpenAPI document cannot be made; the \
+                 traceback says why. Most of the time a type has no JSON Schema. Requests for the \
+                 document would be answered with 500. `justapi check` names each route at fault."
+            }
+            Self::DocumentDrift => {
+                "`justapi openapi --check FILE` found that the document of the application is not \
+                 the one in the file. Each difference is printed with its place. If the change is \
+                 meant, write the file again with `--output FILE`; otherwise the application has \
+                 changed its interface by mistake."
+            }
+            Self::DocumentFile => {
+                "The file with the OpenAPI document could not be written, or the one to compare with \
+                 could not be read as JSON. A file is written beside its place and then renamed, so \
+                 a document is never half there."
+            }
             Self::AddressInUse => {
                 "Another program listens on this address already. Its command line and process id \
                  are shown when the system lets us read them. Choose another port, let `--port 0` \
@@ -356,6 +411,27 @@ impl Code {
                  in VIRTUAL_ENV, in `.venv` and `venv` upwards, in CONDA_PREFIX and in PATH; \
                  `--python PATH` names one."
             }
+            Self::ManagedInstallation => {
+                "This program was installed with the Python package `justapi`, so the package manager \
+                 of that environment updates and removes both together. The hint has its command. \
+                 Replacing the program alone would leave a package of another version beside it."
+            }
+            Self::NoRelease => {
+                "`justapi self update` fetches release archives from the directory that \
+                 JUSTAPI_DOWNLOAD_URL names, and it does not know where that is, or which version \
+                 to take from it. Nothing is looked up on the network by itself. What was built from \
+                 sources is updated by building them again."
+            }
+            Self::NotInstalled => {
+                "`justapi self` changes only what install.sh has installed, by the receipt that it \
+                 keeps in `$XDG_DATA_HOME/justapi` or `~/.local/share/justapi`. This program is not \
+                 listed there: it was built in a checkout, installed by cargo, or is part of an image."
+            }
+            Self::InstallerFailed => {
+                "The installer that `justapi self` runs has failed; what it said stands above. The \
+                 program is replaced by one rename at the very end, after its checksum was compared \
+                 and it was started once, so the one that was installed still is."
+            }
             Self::BenchInput => {
                 "The benchmark cannot be run as it was asked: the URL, the body file, the matrix \
                  or a number is not usable. Nothing was measured."
@@ -412,11 +488,32 @@ impl Code {
         }
     }
 
-    /// The code of this text, in any case.
+    /// What the codes of its hundred are about.
+    pub(crate) fn family(self) -> &'static str {
+        match self.as_str().as_bytes()[2] {
+            b'1' => "output",
+            b'2' => "command line",
+            b'3' => "configuration",
+            b'4' => "application",
+            b'5' => "addresses and the running server",
+            b'6' => "environment and installation",
+            b'7' => "new projects",
+            b'8' => "measurements",
+            _ => "justapi itself",
+        }
+    }
+
+    /// The code of this text, in any case: `JA501`, `501`, or as it stands in
+    /// a message, `error[JA501]:`.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|code| code.as_str().eq_ignore_ascii_case(text))
+        let text = text.trim().trim_end_matches(':');
+        let text = text
+            .rsplit_once('[')
+            .map_or(text, |(_, code)| code.trim_end_matches(']'));
+        Self::ALL.into_iter().find(|code| {
+            let known = code.as_str();
+            known.eq_ignore_ascii_case(text) || known.strip_prefix("JA") == Some(text)
+        })
     }
 }
 
@@ -436,6 +533,9 @@ mod tests {
             assert!(text.len() > 60 && text.ends_with('.'), "{code:?}");
             assert!(!text.contains("  "), "{code:?}");
             assert_eq!(Code::from_text(&code.as_str().to_lowercase()), Some(code));
+            assert_eq!(Code::from_text(&code.as_str()[2..]), Some(code));
+            let shown = format!("warning[{}]:", code.as_str());
+            assert_eq!(Code::from_text(&shown), Some(code));
         }
     }
 }

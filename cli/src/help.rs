@@ -35,6 +35,28 @@ justapi profile http://127.0.0.1:8000 --path /echo --body @order.json --html pro
 justapi profile https://127.0.0.1:8443/hello -k --rate 1000 --json
 justapi profile app:app -- --python venv/bin/python --access-log text";
 
+/// Examples of `justapi routes`.
+pub(crate) const ROUTES: &str = "justapi routes app:app
+justapi routes main.py --method POST --path '/items/*'
+justapi routes app:app --json";
+
+/// Examples of `justapi openapi`.
+pub(crate) const OPENAPI: &str = "justapi openapi app:app
+justapi openapi app:app --output openapi.json
+justapi openapi app:app --check openapi.json";
+
+/// Examples of `justapi check`.
+pub(crate) const CHECK: &str = "justapi check app:app
+justapi check app:app --config production.toml --strict";
+
+/// Examples of `justapi doctor`.
+pub(crate) const DOCTOR: &str = "justapi doctor
+justapi doctor app:app --json";
+
+/// Examples of `justapi self`.
+pub(crate) const SELF: &str = "justapi self update 0.2.0 --dry-run
+justapi self uninstall";
+
 /// Examples of `justapi config`.
 pub(crate) const CONFIG: &str = "justapi config show --origin
 justapi config check --config production.toml";
@@ -107,6 +129,11 @@ pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
         BENCH,
         BENCH_LLM,
         PROFILE,
+        ROUTES,
+        OPENAPI,
+        CHECK,
+        DOCTOR,
+        SELF,
         CONFIG,
         EXPLAIN,
         COMPLETIONS,

@@ -3,6 +3,7 @@
 //! Guarantee: every way out is an [`ExitCode`] of the table in `--help`, a
 //! panic included.
 
+mod application_args;
 mod args;
 mod codes;
 mod commands;
@@ -100,6 +101,11 @@ fn dispatch(cli: Cli) -> Result<u8, CliError> {
             None => commands::bench(&ui, &bench, config),
         },
         Command::Profile(profile) => commands::profile(&ui, &profile, config),
+        Command::Routes(arguments) => commands::routes(&ui, &arguments, config),
+        Command::OpenApi(arguments) => commands::openapi(&ui, &arguments, config),
+        Command::Check(arguments) => commands::check(&ui, &arguments, config),
+        Command::Doctor(arguments) => commands::doctor(&ui, &arguments, config),
+        Command::Installation(arguments) => commands::self_command(&ui, &arguments.command),
         Command::Config(arguments) => commands::config(&ui, &arguments.command, config),
         Command::Explain(explain) => commands::explain(&ui, explain.code.as_deref()),
         Command::Completions(completions) => commands::completions(&ui, completions.shell),

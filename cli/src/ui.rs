@@ -214,6 +214,16 @@ pub(crate) fn good(text: &str) -> String {
     format!("{GOOD}{text}{GOOD:#}")
 }
 
+/// Something that went wrong.
+pub(crate) fn bad(text: &str) -> String {
+    format!("{ERROR}{text}{ERROR:#}")
+}
+
+/// Something that wants a look.
+pub(crate) fn odd(text: &str) -> String {
+    format!("{WARNING}{text}{WARNING:#}")
+}
+
 /// An arrow, in ASCII where the locale is not UTF-8.
 pub(crate) fn arrow() -> &'static str {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]

@@ -2,7 +2,7 @@
 
 use crate::binary::Folder;
 
-const COMMANDS: [&str; 20] = [
+pub(crate) const COMMANDS: [&str; 27] = [
     "",
     "serve",
     "bench",
@@ -14,6 +14,10 @@ const COMMANDS: [&str; 20] = [
     "bench charts",
     "bench report",
     "profile",
+    "routes",
+    "openapi",
+    "check",
+    "doctor",
     "config",
     "config show",
     "config path",
@@ -21,6 +25,9 @@ const COMMANDS: [&str; 20] = [
     "explain",
     "completions",
     "man",
+    "self",
+    "self update",
+    "self uninstall",
     "version",
     "help",
 ];

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::error::{CliError, Code};
 use crate::spelling;
-use crate::ui::{Ui, document, heading};
+use crate::ui::{Ui, document, faint, good, heading};
 
 /// Columns of an explanation.
 const WIDTH: usize = 78;
@@ -23,6 +23,7 @@ pub(crate) fn explain(ui: &Ui, code: Option<&str>) -> Result<u8, CliError> {
                 json!({
                     "code": code.as_str(),
                     "exit": code.exit(),
+                    "family": code.family(),
                     "explanation": code.explanation(),
                 })
             })
@@ -33,13 +34,20 @@ pub(crate) fn explain(ui: &Ui, code: Option<&str>) -> Result<u8, CliError> {
     let text = if code.is_some() {
         let code = codes[0];
         format!(
-            "{}   exit status {}\n\n{}",
+            "{}   {}   {}\n\n{}",
             heading(code.as_str()),
-            code.exit(),
+            code.family(),
+            faint(&format!("exit status {}", code.exit())),
             wrap(code.explanation())
         )
     } else {
+        let mut family = "";
         codes.iter().fold(String::new(), |mut text, code| {
+            if code.family() != family {
+                let gap = if family.is_empty() { "" } else { "\n" };
+                family = code.family();
+                writeln!(text, "{gap}{}", good(family)).expect("strings can always grow");
+            }
             let sentence = code.explanation().split(". ").next().unwrap_or_default();
             let sentence = wrap(sentence.trim_end_matches('.')).replace('\n', "\n         ");
             writeln!(

@@ -3,19 +3,32 @@
 
 mod application;
 mod bench;
+mod check;
+mod checklist;
 mod completions;
 mod config;
+mod doctor;
 mod explain;
+mod inspected;
+mod installation;
 mod man;
+mod openapi;
 mod profile;
+mod routes;
+mod self_command;
 mod serve;
 mod version;
 
 pub(crate) use self::bench::{bench, command as bench_command};
+pub(crate) use self::check::check;
 pub(crate) use self::completions::completions;
 pub(crate) use self::config::config;
+pub(crate) use self::doctor::doctor;
 pub(crate) use self::explain::explain;
 pub(crate) use self::man::man;
+pub(crate) use self::openapi::openapi;
 pub(crate) use self::profile::profile;
+pub(crate) use self::routes::routes;
+pub(crate) use self::self_command::self_command;
 pub(crate) use self::serve::{OWNER, serve};
 pub(crate) use self::version::version;

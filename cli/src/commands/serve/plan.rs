@@ -8,6 +8,8 @@ use justapi_core::{
     Bound, Error, Limits, Listen, MetricsMount, Router, Server, ServerConfig, num_inherited,
 };
 
+use serde_json::Value;
+
 use super::server::{Trusted, server_config, trust};
 use crate::config::{Config, Origin};
 use crate::demo;
@@ -64,7 +66,7 @@ impl Plan {
     }
 
     /// The limits of the server.
-    pub(super) const fn limits(&self) -> &Limits {
+    pub(crate) const fn limits(&self) -> &Limits {
         &self.server.limits
     }
 
@@ -92,7 +94,7 @@ impl Plan {
     /// # Errors
     /// A folder or an upstream that cannot be served, or a route that another
     /// one has.
-    pub(super) fn router(&self) -> Result<Router, Error> {
+    pub(crate) fn router(&self) -> Result<Router, Error> {
         let mut router = Router::new();
         if self.has_demo() {
             router = demo::router()?;
@@ -109,7 +111,7 @@ impl Plan {
     }
 
     /// What is served, in a word or two.
-    pub(super) fn served(&self) -> String {
+    pub(crate) fn served(&self) -> String {
         let parts = [
             (self.has_demo(), "demo"),
             (!self.server.proxy.upstreams.is_empty(), "proxy"),
@@ -140,6 +142,40 @@ impl Plan {
         let mut server = self.server.clone();
         trust(&mut server, &self.trusted, listens);
         server
+    }
+
+    /// The settings that an application's routes are tried with: nothing is
+    /// listened on, so metrics have no address of their own.
+    pub(crate) fn config_without_sockets(&self) -> ServerConfig {
+        let mut server = self.server_config(&[]);
+        if matches!(server.metrics, MetricsMount::Address(_)) {
+            server.metrics = MetricsMount::Off;
+        }
+        server
+    }
+
+    /// The document of what [`Self::router`] routes.
+    ///
+    /// # Errors
+    /// As [`Self::router`].
+    pub(crate) fn document(&self) -> Result<Value, CliError> {
+        let router = self
+            .router()
+            .map_err(|error| super::failure::explain(&error, self))?;
+        Ok(demo::description().document(&router))
+    }
+
+    /// Where the first TCP listener is to be.
+    pub(crate) fn tcp_place(&self) -> Option<(&str, u16)> {
+        self.places.iter().find_map(|place| match place {
+            Place::Tcp { host, port } => Some((host.as_str(), *port)),
+            _ => None,
+        })
+    }
+
+    /// Connections that may wait to be accepted.
+    pub(crate) const fn backlog(&self) -> u32 {
+        self.backlog
     }
 
     /// The server, not started yet.

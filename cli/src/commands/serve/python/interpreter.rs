@@ -32,10 +32,14 @@ const OLDEST: (u32, u32) = (3, 11);
 
 /// An interpreter that can run workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interpreter {
-    pub(super) path: PathBuf,
+pub(crate) struct Interpreter {
+    pub(crate) path: PathBuf,
     /// `3.11` and the like; `3.14t` is free-threaded.
-    pub(super) version: String,
+    pub(crate) version: String,
+    /// Version of its package `justapi`.
+    pub(crate) package: String,
+    /// Why this one was taken.
+    pub(crate) found_by: &'static str,
 }
 
 #[derive(Debug, Deserialize)]
@@ -58,7 +62,7 @@ struct Candidate {
 ///
 /// # Errors
 /// [`Code::Interpreter`] when none can run the package.
-pub(super) fn find(asked: Option<&str>) -> Result<Interpreter, CliError> {
+pub(crate) fn find(asked: Option<&str>) -> Result<Interpreter, CliError> {
     let version = asked.filter(|asked| is_python_version(asked));
     if let (Some(path), None) = (asked, version) {
         let candidate = Candidate {
@@ -216,8 +220,10 @@ impl Answer {
             .with_hint(install));
         }
         Ok(Interpreter {
+            package: package.clone(),
             path: PathBuf::from(self.executable),
             version,
+            found_by: candidate.place,
         })
     }
 }

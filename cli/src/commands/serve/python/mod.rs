@@ -21,6 +21,7 @@ use signal_hook::iterator::Signals;
 
 use justapi_core::{BoundAddress, Listen, SharedListener};
 
+pub(crate) use self::interpreter::{Interpreter, find};
 use self::supervisor::{Orders, Supervisor, workers_json};
 use self::worker::Event;
 use super::pid_file::PidFile;
@@ -34,7 +35,7 @@ use crate::ui::{Ui, arrow, faint, heading, link};
 ///
 /// # Errors
 /// As [`settings::check`].
-pub(super) fn check(config: &Config) -> Result<(), CliError> {
+pub(crate) fn check(config: &Config) -> Result<(), CliError> {
     settings::check(config)
 }
 

@@ -16,6 +16,7 @@ use crate::config::{Given, Group, Kind, Origin, SETTINGS, Setting, Value, find, 
 use crate::help;
 use crate::llm_args::BenchLlm;
 use crate::load_args::LoadFlags;
+use crate::new_args::New;
 use crate::profile_args::{Profile, read_path};
 use crate::ui::Color;
 
@@ -77,6 +78,9 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Make a project that runs, from a template.
+    #[command(help_template = help::template(help::NEW), after_long_help = help::EXIT_CODES)]
+    New(Box<New>),
     /// Serve HTTP, with production settings.
     #[command(
         alias = "run",

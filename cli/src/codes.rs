@@ -9,7 +9,11 @@ pub(crate) enum Code {
     OutputWrite,
     Usage,
     FlagConflict,
+    AnswerMissing,
+    AnswerInvalid,
     ExplainArgument,
+    ProjectName,
+    TemplateUnknown,
     UnknownKey,
     ConfigUnreadable,
     ConfigSyntax,
@@ -46,6 +50,10 @@ pub(crate) enum Code {
     NoRelease,
     NotInstalled,
     InstallerFailed,
+    DestinationConflict,
+    DestinationUnwritable,
+    TemplateInvalid,
+    TemplateFetch,
     BenchInput,
     BenchUnreachable,
     BenchFailed,
@@ -61,11 +69,15 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 51] = [
+    pub(crate) const ALL: [Self; 59] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
+        Self::AnswerMissing,
+        Self::AnswerInvalid,
         Self::ExplainArgument,
+        Self::ProjectName,
+        Self::TemplateUnknown,
         Self::UnknownKey,
         Self::ConfigUnreadable,
         Self::ConfigSyntax,
@@ -102,6 +114,10 @@ impl Code {
         Self::NoRelease,
         Self::NotInstalled,
         Self::InstallerFailed,
+        Self::DestinationConflict,
+        Self::DestinationUnwritable,
+        Self::TemplateInvalid,
+        Self::TemplateFetch,
         Self::BenchInput,
         Self::BenchUnreachable,
         Self::BenchFailed,
@@ -121,7 +137,11 @@ impl Code {
             Self::OutputWrite => "JA101",
             Self::Usage => "JA201",
             Self::FlagConflict => "JA202",
+            Self::AnswerMissing => "JA203",
+            Self::AnswerInvalid => "JA204",
             Self::ExplainArgument => "JA205",
+            Self::ProjectName => "JA206",
+            Self::TemplateUnknown => "JA207",
             Self::UnknownKey => "JA301",
             Self::ConfigUnreadable => "JA302",
             Self::ConfigSyntax => "JA303",
@@ -158,6 +178,10 @@ impl Code {
             Self::NoRelease => "JA612",
             Self::NotInstalled => "JA613",
             Self::InstallerFailed => "JA614",
+            Self::DestinationConflict => "JA701",
+            Self::DestinationUnwritable => "JA702",
+            Self::TemplateInvalid => "JA703",
+            Self::TemplateFetch => "JA704",
             Self::BenchInput => "JA801",
             Self::BenchUnreachable => "JA802",
             Self::BenchFailed => "JA803",
@@ -189,9 +213,19 @@ impl Code {
             | Self::WorkerEnded
             | Self::WorkersFail
             | Self::WorkerStuck
+            | Self::DestinationUnwritable
+            | Self::TemplateInvalid
+            | Self::TemplateFetch
             | Self::BenchInput
             | Self::BenchFailed => 1,
-            Self::Usage | Self::FlagConflict | Self::ExplainArgument | Self::BenchThreshold => 2,
+            Self::Usage
+            | Self::FlagConflict
+            | Self::AnswerMissing
+            | Self::AnswerInvalid
+            | Self::ExplainArgument
+            | Self::ProjectName
+            | Self::TemplateUnknown
+            | Self::BenchThreshold => 2,
             Self::UnknownKey
             | Self::ConfigUnreadable
             | Self::ConfigSyntax
@@ -218,6 +252,7 @@ impl Code {
                 4
             }
             Self::LaneStart | Self::SignalWatch | Self::Interpreter | Self::LedgerBroken => 6,
+            Self::DestinationConflict => 7,
             Self::Internal => 70,
         }
     }
@@ -241,9 +276,30 @@ impl Code {
                 "Two flags that were given cannot be used together, or one needs another that is \
                  missing. Give one of them only, or add the missing one."
             }
+            Self::AnswerMissing => {
+                "`justapi new` needs something that no flag says, and there is nobody to ask: it \
+                 asks only where standard input and standard error are a terminal, CI is unset, and \
+                 neither `--yes` nor `--json` is given. The message names the flag."
+            }
+            Self::AnswerInvalid => {
+                "`--set` answers a question that the template does not ask, or with something that \
+                 is not among the possible answers. `justapi new --list` shows the questions of \
+                 each template with what can be answered."
+            }
             Self::ExplainArgument => {
                 "`justapi explain` was asked for a code that does not exist. `justapi explain` \
                  without a code lists them all."
+            }
+            Self::ProjectName => {
+                "A project cannot have this name: it could not be imported, or it would hide a \
+                 module of the language, of its standard library or of a package that the project \
+                 imports. The message says which, and proposes a name like it. `--name` sets the \
+                 name where the folder shall keep its own."
+            }
+            Self::TemplateUnknown => {
+                "`--template` names no template of the program, no folder that can be read, and no \
+                 git repository. `justapi new --list` shows the templates of the program. A folder \
+                 in the working directory that is called like one of them is `./NAME`."
             }
             Self::UnknownKey => {
                 "A warning: the configuration file sets a key that does not exist, so the line has \
@@ -431,6 +487,28 @@ impl Code {
                 "The installer that `justapi self` runs has failed; what it said stands above. The \
                  program is replaced by one rename at the very end, after its checksum was compared \
                  and it was started once, so the one that was installed still is."
+            }
+            Self::DestinationConflict => {
+                "The project would overwrite files, or mix with files that are none of its own. \
+                 Nothing was written. `--force` writes the template's files all the same, keeps \
+                 those that it replaces as `*.orig`, and never removes anything; `--dry-run` shows \
+                 what it would do. A folder or a link where the template has a file is never \
+                 replaced."
+            }
+            Self::DestinationUnwritable => {
+                "The project could not be written: the folder does not exist or does not allow it, \
+                 or the disk is full. Whatever had been written was removed again, so there is no \
+                 half of a project."
+            }
+            Self::TemplateInvalid => {
+                "The template cannot be used: its `template.toml` is missing or wrong, a file of it \
+                 uses a name that is not defined, or a path leads out of the project or into \
+                 `.git`. Links and whatever is no plain file are refused, too. Nothing was written."
+            }
+            Self::TemplateFetch => {
+                "git could not fetch the template: it is not installed, the repository cannot be \
+                 reached, or it has no such branch, tag or commit. git uses your own configuration \
+                 and keys, and asks for no password. Nothing was written."
             }
             Self::BenchInput => {
                 "The benchmark cannot be run as it was asked: the URL, the body file, the matrix \

@@ -71,6 +71,14 @@ impl CliError {
         output
     }
 
+    /// Somebody changed their mind, which is no news to them.
+    pub(crate) fn interrupted(exit: u8) -> Self {
+        let mut interrupted = Self::new(Code::Internal, "interrupted");
+        interrupted.0.exit = exit;
+        interrupted.0.quiet = true;
+        interrupted
+    }
+
     /// Where the fault is.
     pub(crate) fn at(mut self, location: Location) -> Self {
         self.0.location = Some(location);

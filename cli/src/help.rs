@@ -3,9 +3,18 @@
 //! Guarantee: each example parses; a test runs them all through clap.
 
 /// Examples of `justapi`.
-pub(crate) const JUSTAPI: &str = "justapi serve
+pub(crate) const JUSTAPI: &str = "justapi new my-api
+justapi serve
 justapi serve --addr 0.0.0.0:8080 --access-log text
 justapi config show --origin";
+
+/// Examples of `justapi new`.
+pub(crate) const NEW: &str = "justapi new my-api
+justapi new my-api --yes
+justapi new my-api --template api --set db=postgres
+justapi new . --template rust --dry-run
+justapi new my-api --template gh:ada/templates/service --ref v2
+justapi new --list";
 
 /// Examples of `justapi serve`.
 pub(crate) const SERVE: &str = "justapi serve
@@ -84,6 +93,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
     4  the application cannot be loaded
     5  the address cannot be listened on
     6  the environment lacks something
+    7  files are in the way of a new project
    70  internal error
   130  ended by Ctrl-C before the work was done; 143 by SIGTERM
 
@@ -125,6 +135,7 @@ pub(crate) fn template(examples: &str) -> String {
 pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
     [
         JUSTAPI,
+        NEW,
         SERVE,
         BENCH,
         BENCH_LLM,

@@ -18,6 +18,7 @@ mod holder;
 mod live;
 mod llm_args;
 mod load_args;
+mod new_args;
 mod profile_args;
 mod reaper;
 mod spelling;
@@ -95,6 +96,7 @@ fn dispatch(cli: Cli) -> Result<u8, CliError> {
     let ui = Ui::new(color.unwrap_or_default(), quiet, json);
     let config = config.as_deref();
     match cli.command {
+        Command::New(new) => commands::new(&ui, &new),
         Command::Serve(serve) => commands::serve(&ui, &serve, config, verbose),
         Command::Bench(bench) => match bench.command {
             Some(command) => commands::bench_command(&ui, &command),

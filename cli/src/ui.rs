@@ -66,6 +66,11 @@ impl Ui {
         self.json
     }
 
+    /// Whether messages have colours.
+    pub(crate) fn has_color(&self) -> bool {
+        color_for(self.color, io::stderr().is_terminal())
+    }
+
     /// Begins a line that shows a measurement; `None` where nobody looks.
     pub(crate) fn live(&self, total: Option<Duration>) -> Option<Live> {
         Live::begin(self.quiet, total)

@@ -2,8 +2,9 @@
 
 use crate::binary::Folder;
 
-pub(crate) const COMMANDS: [&str; 27] = [
+pub(crate) const COMMANDS: [&str; 28] = [
     "",
+    "new",
     "serve",
     "bench",
     "bench llm",

@@ -202,6 +202,11 @@ impl EventLoop {
         CURRENT.with_borrow(Option::clone)
     }
 
+    /// The asyncio loop.
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.object.bind(py).clone()
+    }
+
     /// Starts a task on `coroutine` and runs it to its first wait.
     ///
     /// A task factory of the user's decides for itself when the task starts.

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::event_loop::EventLoop;
 use crate::shared::{Outcome, Shared, num_departures};
 
 /// Threads of the pool; what users of `FastAPI` know.
@@ -152,7 +153,8 @@ pub(crate) fn submit(
     let context = py
         .import(intern!(py, "contextvars"))?
         .call_method0(intern!(py, "copy_context"))?;
-    let mut all = vec![target.clone()];
+    let mut all = with_loop(py)?;
+    all.push(target.clone());
     all.extend(arguments.iter().cloned());
     let job = Job {
         call: context.getattr(intern!(py, "run"))?.unbind(),
@@ -188,6 +190,23 @@ pub(crate) fn submit(
         }
     }
     Ok(Submitted::Taken)
+}
+
+/// What is called before a job's target, and with what, so that the target can
+/// call back into the loop of this thread by means of anyio; nothing, while the
+/// application has not imported that.
+fn with_loop(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static CALL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let modules = MODULES.import(py, "sys", "modules")?;
+    if !modules.contains(intern!(py, "anyio._core._eventloop"))? {
+        return Ok(Vec::new());
+    }
+    let Some(event_loop) = EventLoop::current() else {
+        return Ok(Vec::new());
+    };
+    let call = CALL.import(py, "justapi._from_thread", "call_for")?;
+    Ok(vec![call.clone(), event_loop.object(py)])
 }
 
 /// Ends jobs that there is no thread for; fails if that of `shared` is one.

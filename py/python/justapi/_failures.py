@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from justapi._from_thread import explain
 from justapi._inputs import connection_of
 from justapi._plan import Exchange
 from justapi.errors import (
@@ -108,6 +109,7 @@ class Failures:
         handler = self.find(exc)
         if handler is not None:
             return handler(connection_of(exchange), exc)
+        explain(exc)
         witness = getattr(exchange, "witness", None)
         if witness is not None:
             witness.failed(exc)

@@ -20,6 +20,8 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar, cast
 
+from justapi._from_thread import with_loop
+
 __all__ = ["contextmanager_in_threadpool", "iterate_in_threadpool", "run_in_threadpool"]
 
 P = ParamSpec("P")
@@ -73,9 +75,15 @@ def _forget_pool() -> None:
 os.register_at_fork(after_in_child=_forget_pool)
 
 
+def _submit(context: contextvars.Context, func: Callable[[], T]) -> Future[T]:
+    """Has a thread call `func` inside `context`, for the running loop."""
+    run: Callable[..., T] = context.run
+    return _get_pool().submit(run, *with_loop(func))
+
+
 async def _call(context: contextvars.Context, func: Callable[[], T]) -> T:
     """Runs `func` in the pool and inside `context`; never leaves while it runs."""
-    submitted = _get_pool().submit(context.run, func)
+    submitted = _submit(context, func)
     try:
         return await asyncio.wrap_future(submitted)
     except asyncio.CancelledError:
@@ -87,7 +95,7 @@ async def _call(context: contextvars.Context, func: Callable[[], T]) -> T:
 
 async def _call_always(context: contextvars.Context, func: Callable[[], T]) -> T:
     """`_call` of what cleans up: a caller that is cancelled waits for it, begun or not."""
-    submitted = _get_pool().submit(context.run, func)
+    submitted = _submit(context, func)
     cancellation = await _ended(submitted)
     if cancellation is not None:
         raise cancellation

@@ -10,16 +10,17 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PySet, PyString, PyTuple};
+use pyo3::types::{PyDict, PySet, PyString};
 use smallvec::SmallVec;
 
+use crate::interpreter::Entered as EnteredContext;
 use crate::task_registry;
+use crate::turns::{CallSoon, Turned, Turns, is_set};
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<EventLoop>>> = const { RefCell::new(None) };
@@ -38,6 +39,8 @@ pub(crate) struct EventLoop {
     num_scheduled: Cell<usize>,
     is_selecting: Cell<bool>,
     starter: TaskStarter,
+    /// Takes the loop's turns within `select()`, if it is asyncio's own.
+    turns: Option<Turns>,
     /// Tasks of requests that wait for something.
     tasks: Py<PySet>,
     /// Wakes what `select()` waits for; set while it runs.
@@ -56,57 +59,11 @@ enum TaskStarter {
     Captured {
         task: Py<PyAny>,
         kwargs: Py<PyDict>,
-        capture: Py<Capture>,
-        /// `capture.call_soon`, which is called without a tuple and a dict.
-        call_soon: Py<PyAny>,
+        call_soon: Py<CallSoon>,
         num_started: Cell<u64>,
     },
-}
-
-/// Stands in for `loop.call_soon` while a task is made.
-#[pyclass(frozen)]
-struct Capture {
-    callback: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
-    /// The loop's own `call_soon`, for what finalisers ask meanwhile.
-    call_soon: Py<PyAny>,
-}
-
-impl Capture {
-    fn kept(&self) -> MutexGuard<'_, Option<(Py<PyAny>, Py<PyAny>)>> {
-        self.callback.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Option<(Py<PyAny>, Py<PyAny>)> {
-        self.kept().take()
-    }
-}
-
-#[pymethods]
-impl Capture {
-    #[pyo3(signature = (callback, *arguments, context=None))]
-    fn call_soon<'py>(
-        &self,
-        callback: Bound<'py, PyAny>,
-        arguments: &Bound<'py, PyTuple>,
-        context: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let py = callback.py();
-        if arguments.is_empty()
-            && let Some(context) = &context
-        {
-            let mut kept = self.kept();
-            if kept.is_none() {
-                *kept = Some((callback.unbind(), context.clone().unbind()));
-                return Ok(None);
-            }
-        }
-        let mut all = vec![callback];
-        all.extend(arguments.iter());
-        let all = PyTuple::new(py, all)?;
-        let kwargs = PyDict::new(py);
-        kwargs.set_item(intern!(py, "context"), context)?;
-        self.call_soon.bind(py).call(all, Some(&kwargs)).map(Some)
-    }
+    /// The loop is not asyncio's own, which the one before needs.
+    Later,
 }
 
 /// Keeps a loop the current one of its thread, unless another has taken over.
@@ -146,30 +103,30 @@ impl EventLoop {
         let attributes = event_loop.getattr("__dict__")?.cast_into::<PyDict>()?;
         let kwargs = PyDict::new(py);
         kwargs.set_item("loop", event_loop)?;
+        // Another loop than asyncio's own may do anything with its callbacks.
+        let is_stock = py.import("justapi._lane")?.getattr("is_stock")?;
+        let is_stock = is_stock.call1((event_loop,))?.is_truthy()?;
+        let call_soon = is_stock
+            .then(|| CallSoon::install(event_loop))
+            .transpose()?;
         let starter = if py.version_info() >= (3, 12) {
             kwargs.set_item("eager_start", true)?;
             TaskStarter::Eager {
                 task: task.unbind(),
                 kwargs: kwargs.unbind(),
             }
-        } else {
+        } else if let Some(call_soon) = call_soon {
             task_registry::install(py)?;
-            let call_soon = event_loop.getattr("call_soon")?;
-            // There for good: a dict grows with each key that comes and goes.
-            attributes.set_item("call_soon", &call_soon)?;
-            let capture = Capture {
-                callback: Mutex::new(None),
-                call_soon: call_soon.unbind(),
-            };
-            let capture = Bound::new(py, capture)?;
             TaskStarter::Captured {
                 task: task.unbind(),
                 kwargs: kwargs.unbind(),
-                call_soon: capture.getattr("call_soon")?.unbind(),
-                capture: capture.unbind(),
+                call_soon: call_soon.unbind(),
                 num_started: Cell::new(0),
             }
+        } else {
+            TaskStarter::Later
         };
+        let turns = is_stock.then(|| Turns::new(event_loop)).transpose()?;
         Ok(Self {
             ready: event_loop.getattr("_ready")?.unbind(),
             scheduled: RefCell::new(event_loop.getattr("_scheduled")?.unbind()),
@@ -178,6 +135,7 @@ impl EventLoop {
             attributes: attributes.unbind(),
             object: event_loop.clone().unbind(),
             starter,
+            turns,
             tasks: PySet::empty(py)?.unbind(),
             select_waker: RefCell::new(None),
             completed: RefCell::new(Vec::new()),
@@ -218,8 +176,7 @@ impl EventLoop {
         let attributes = self.attributes.bind(py);
         let factory = attributes.get_item(intern!(py, "_task_factory"))?;
         if factory.is_some_and(|factory| !factory.is_none()) {
-            let event_loop = self.object.bind(py);
-            return event_loop.call_method1(intern!(py, "create_task"), (coroutine,));
+            return self.create_task(coroutine);
         }
         match &self.starter {
             TaskStarter::Eager { task, kwargs } => {
@@ -228,36 +185,69 @@ impl EventLoop {
             TaskStarter::Captured {
                 task,
                 kwargs,
-                capture,
                 call_soon,
                 num_started,
             } => {
                 let kwargs = kwargs.bind(py);
                 num_started.set(num_started.get() + 1);
                 kwargs.set_item(intern!(py, "name"), name(py, num_started.get()))?;
-                let own = attributes.get_item(intern!(py, "call_soon"))?;
-                attributes.set_item(intern!(py, "call_soon"), call_soon)?;
-                let made = task.bind(py).call((coroutine,), Some(kwargs));
-                match own {
-                    Some(own) => attributes.set_item(intern!(py, "call_soon"), own)?,
-                    None => attributes.del_item(intern!(py, "call_soon"))?,
-                }
-                let step = capture.get().take();
+                let make = || task.bind(py).call((coroutine,), Some(kwargs));
+                let (made, step) = call_soon.get().capture(make);
                 let made = made?;
                 if let Some((callback, context)) = step {
-                    context
-                        .bind(py)
-                        .call_method1(intern!(py, "run"), (callback,))?;
+                    let entered = EnteredContext::enter(context.into_bound(py))?;
+                    let stepped = callback.bind(py).call0();
+                    drop(entered);
+                    stepped?;
                 }
                 Ok(made)
             }
+            TaskStarter::Later => self.create_task(coroutine),
         }
+    }
+
+    fn create_task<'py>(&self, coroutine: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = coroutine.py();
+        let event_loop = self.object.bind(py);
+        event_loop.call_method1(intern!(py, "create_task"), (coroutine,))
     }
 
     /// Whether the loop has something to do that it does not know of yet.
     pub(crate) fn has_news(&self, py: Python<'_>) -> bool {
-        let length = |object: &Py<PyAny>| object.bind(py).len().unwrap_or(0);
-        length(&self.ready) > 0 || length(&self.scheduled.borrow()) != self.num_scheduled.get()
+        self.has_callbacks(py) || self.has_timers(py) || self.is_stopping(py)
+    }
+
+    fn is_stopping(&self, py: Python<'_>) -> bool {
+        is_set(self.attributes.bind(py), intern!(py, "_stopping")).unwrap_or(false)
+    }
+
+    fn has_callbacks(&self, py: Python<'_>) -> bool {
+        self.ready.bind(py).len().unwrap_or(0) > 0
+    }
+
+    fn has_timers(&self, py: Python<'_>) -> bool {
+        let num_scheduled = self.scheduled.borrow().bind(py).len().unwrap_or(0);
+        num_scheduled != self.num_scheduled.get()
+    }
+
+    /// Does what the loop has to do, as far as that can be done within
+    /// `select()`; whether it has to return now.
+    ///
+    /// What is ready afterwards came in meanwhile: the sockets come first.
+    ///
+    /// # Errors
+    /// What ends the loop.
+    pub(crate) fn turn(&self, py: Python<'_>, waker: &Waker) -> PyResult<bool> {
+        if self.has_callbacks(py) {
+            match &self.turns {
+                Some(turns) if turns.take(py)? == Turned::On => {}
+                _ => return Ok(true),
+            }
+            if self.has_callbacks(py) {
+                waker.wake_by_ref();
+            }
+        }
+        Ok(self.has_timers(py) || self.is_stopping(py))
     }
 
     /// Lets `select()` return if the loop has something to do now.
@@ -317,11 +307,12 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Notes that `select()` begins, until the result is dropped.
+    /// Notes that `select()` begins, until the result is dropped; whether
+    /// there are callbacks that the loop did not know of.
     ///
     /// # Errors
     /// `RuntimeError` within another `select()`.
-    pub(crate) fn begin_select(self: &Rc<Self>, py: Python<'_>) -> PyResult<Selecting<'_>> {
+    pub(crate) fn begin_select(self: &Rc<Self>, py: Python<'_>) -> PyResult<(Selecting<'_>, bool)> {
         if self.is_selecting.replace(true) {
             return Err(PyRuntimeError::new_err("the lane is serving already"));
         }
@@ -339,7 +330,12 @@ impl EventLoop {
             self.num_scheduled.set(scheduled.len().unwrap_or(0));
             self.scheduled.replace(scheduled.unbind());
         }
-        Ok(selecting)
+        // These came before everything that is ready now.
+        let has_held = match &self.turns {
+            Some(turns) => turns.put_back(py)?,
+            None => false,
+        };
+        Ok((selecting, has_held))
     }
 
     /// Keeps what wakes the waiting `select()`; wakes what was completed

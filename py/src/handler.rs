@@ -470,7 +470,7 @@ pub(crate) fn watch(
 
 /// Hears of the end of a request's task.
 #[pyclass(frozen)]
-struct TaskEnd {
+pub(crate) struct TaskEnd {
     shared: Arc<Shared>,
     mount: Arc<Mount>,
     stage: Stage,
@@ -479,13 +479,35 @@ struct TaskEnd {
 #[pymethods]
 impl TaskEnd {
     fn __call__(&self, task: &Bound<'_, PyAny>) {
+        self.hear(task, result_of(task));
+    }
+}
+
+impl TaskEnd {
+    /// Hears of the end before the loop's next turn, where only the lane has to.
+    ///
+    /// A task that failed counts what it raised as unseen once it has named
+    /// those who are to hear of it, so these have to come later.
+    pub(crate) fn hear_now(&self, task: &Bound<'_, PyAny>) -> bool {
+        if self.stage != Stage::Handler || self.shared.witness().is_some() {
+            return false;
+        }
+        match result_of(task) {
+            Ok(result) => {
+                self.hear(task, Ok(result));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn hear<'py>(&self, task: &Bound<'py, PyAny>, result: PyResult<Bound<'py, PyAny>>) {
         let py = task.py();
         if let Some(event_loop) = EventLoop::current() {
             report(py, event_loop.release(py, task));
         }
         // The task holds the request, which holds what is shared.
         self.shared.set_task(None);
-        let result = result_of(task);
         match self.stage {
             Stage::Handler => self
                 .shared

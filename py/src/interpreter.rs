@@ -54,7 +54,7 @@ pub(crate) fn park_hooks(progress: &Arc<Progress>) -> ParkHooks {
     }
 }
 
-/// A copy of the current context that code runs in.
+/// A context that code runs in.
 pub(crate) struct Entered<'py> {
     context: Bound<'py, PyAny>,
 }
@@ -62,22 +62,35 @@ pub(crate) struct Entered<'py> {
 impl<'py> Entered<'py> {
     /// Copies the thread's context and enters the copy.
     pub(crate) fn copy_of_current(py: Python<'py>) -> PyResult<Self> {
-        // SAFETY: attached; the result is a new reference or null with an
-        // exception set.
-        let context = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent())? };
-        // SAFETY: `context` is a context object that nobody has entered.
+        Self::enter(copy_context(py)?)
+    }
+
+    /// Enters `context`.
+    ///
+    /// # Errors
+    /// It is none, or was entered already.
+    pub(crate) fn enter(context: Bound<'py, PyAny>) -> PyResult<Self> {
+        // SAFETY: attached; the function looks at the type of its argument, and
+        // whether it was entered.
         if unsafe { ffi::PyContext_Enter(context.as_ptr()) } < 0 {
-            return Err(PyErr::fetch(py));
+            return Err(PyErr::fetch(context.py()));
         }
         Ok(Self { context })
     }
 }
 
+/// A copy of the thread's context.
+pub(crate) fn copy_context(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: attached; the result is a new reference or null with an exception
+    // set.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyContext_CopyCurrent()) }
+}
+
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         // An exception that is on its way must survive the call.
-        // SAFETY: attached, and the context was entered by `copy_of_current`
-        // on this thread; enters and exits nest as scopes do.
+        // SAFETY: attached, and the context was entered by `enter` on this
+        // thread; enters and exits nest as scopes do.
         unsafe {
             if ffi::PyContext_Exit(self.context.as_ptr()) < 0 {
                 ffi::PyErr_WriteUnraisable(self.context.as_ptr());
@@ -171,7 +184,7 @@ impl ModelSlots {
 }
 
 /// Sets what `slot`, a descriptor, describes of `instance`.
-fn set_slot(
+pub(crate) fn set_slot(
     slot: &Bound<'_, PyAny>,
     instance: &Bound<'_, PyAny>,
     value: &Bound<'_, PyAny>,

@@ -292,10 +292,11 @@ impl Lane {
     /// Returns whether the loop's own descriptors may be ready.
     fn select(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let lane = self.0.get()?;
-        let selecting = lane.event_loop.begin_select(py)?;
+        let (selecting, has_held) = lane.event_loop.begin_select(py)?;
         lane.progress.note();
         let timeout = timeout.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
-        let is_poll = timeout.is_some_and(|timeout| timeout.is_zero());
+        let is_poll = has_held || timeout.is_some_and(|timeout| timeout.is_zero());
+        let mut ending = None;
         let fired = lane.embedded.run_until(async {
             let mut timer: Option<Pin<Box<tokio::time::Sleep>>> = None;
             let mut is_first = true;
@@ -307,8 +308,18 @@ impl Lane {
                     }
                     return Poll::Ready(true);
                 }
-                if !std::mem::take(&mut is_first) && (is_poll || lane.event_loop.has_news(py)) {
-                    return Poll::Ready(false);
+                if !std::mem::take(&mut is_first) {
+                    if is_poll {
+                        return Poll::Ready(false);
+                    }
+                    match lane.event_loop.turn(py, cx.waker()) {
+                        Ok(false) => {}
+                        Ok(true) => return Poll::Ready(false),
+                        Err(error) => {
+                            ending = Some(error);
+                            return Poll::Ready(false);
+                        }
+                    }
                 }
                 if is_poll {
                     // The runtime asks for its sockets before it polls again.
@@ -324,7 +335,7 @@ impl Lane {
             .await
         });
         drop(selecting);
-        Ok(fired)
+        ending.map_or(Ok(fired), Err)
     }
 
     /// Addresses as URLs.

@@ -28,6 +28,7 @@ mod shape_encode;
 mod shared;
 mod stream;
 mod task_registry;
+mod turns;
 mod websocket;
 mod witness;
 

@@ -10,6 +10,7 @@ import inspect
 import logging
 import selectors
 import threading
+from asyncio import format_helpers
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
@@ -111,6 +112,54 @@ def new_event_loop() -> tuple[asyncio.SelectorEventLoop, LaneSelector]:
     """Makes a loop that a lane can serve in."""
     selector = LaneSelector()
     return asyncio.SelectorEventLoop(selector), selector
+
+
+def is_stock(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether all that a loop does with its callbacks is what asyncio's own code does.
+
+    Then the lane does the same without Python. Whoever has replaced a part of it, in a class or in
+    the loop, has reasons to be called.
+    """
+    base, handle = asyncio.base_events, asyncio.Handle
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        return False
+    methods = [getattr(type(loop), name) for name in _METHODS]
+    if any(getattr(method, "__globals__", None) is not vars(base) for method in methods):
+        return False
+    methods = [getattr(handle, name) for name in ("__init__", "_run", "cancel")]
+    if any(getattr(method, "__globals__", None) is not vars(asyncio.events) for method in methods):
+        return False
+    if set(handle.__slots__) != _SLOTS or handle.__base__ is not object:
+        return False
+    replaced = {name: vars(loop)[name] for name in _METHODS if name in vars(loop)}
+    # A lane that has served in this loop before may have left one.
+    own = replaced.pop("call_soon", None)
+    is_ours = type(getattr(own, "__self__", None)).__module__ == _core.__name__
+    return not replaced and (own is None or is_ours)
+
+
+_METHODS: Final = ("call_soon", "_call_soon", "_check_closed", "_run_once", "run_forever", "stop")
+_SLOTS: Final = {
+    "_callback",
+    "_args",
+    "_cancelled",
+    "_loop",
+    "_source_traceback",
+    "_repr",
+    "__weakref__",
+    "_context",
+}
+
+
+def callback_failed(handle: Any, error: BaseException) -> None:
+    """Tells a loop what one of its callbacks raised, in the words of `asyncio.Handle`."""
+    called = format_helpers._format_callback_source(handle._callback, handle._args)
+    context = {
+        "message": f"Exception in callback {called}",
+        "exception": error,
+        "handle": handle,
+    }
+    handle._loop.call_exception_handler(context)
 
 
 class Served:

@@ -20,7 +20,7 @@ use crate::arguments::{self, Arguments};
 use crate::demotion::Demotion;
 use crate::event_loop::EventLoop;
 use crate::exchange::{Content, Exchange};
-use crate::interpreter::Entered;
+use crate::interpreter::{Entered, set_last_words};
 use crate::mount::{Mount, count};
 use crate::pool::{self, Submitted};
 use crate::respond::{self, Shape};
@@ -100,6 +100,7 @@ impl PythonHandler {
     }
 
     fn begin(&self, py: Python<'_>, request: Request, content: Content) -> Step {
+        set_last_words(self.plan.last_words);
         let mut call = Call {
             handler: self,
             request: Some(request),
@@ -245,7 +246,7 @@ impl<'py> Call<'_, 'py> {
             }
             Kind::Inline | Kind::Thread => {
                 let shared = self.shared();
-                match pool::submit(py, target, arguments, &shared, handler.mount.cancels)? {
+                match pool::submit(py, plan, arguments, &shared, handler.mount.cancels)? {
                     Submitted::Taken => {
                         count(&handler.mount.counters.threaded);
                         Ok(Step::Wait(self.waiting(shared)))
@@ -627,6 +628,8 @@ impl AsgiHandler {
 
     fn begin(&self, py: Python<'_>, mut request: Request) -> PyResult<AsgiWaiting> {
         count(&self.mount.counters.asgi);
+        // Which of its routes it runs, only the application knows.
+        set_last_words("");
         let content = Content::of(request.take_body());
         let exchange = Exchange::new(py, request, content, &self.mount, None)?;
         let shared = Arc::clone(exchange.get().shared());

@@ -4,15 +4,16 @@
 //! runs anything, and detached only while it waits for its sockets.
 #![expect(
     unsafe_code,
-    reason = "thread states and contexts are only reachable through the C API"
+    reason = "thread states and contexts are only reachable through the C API, crashes by signals"
 )]
 
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use justapi_core::ParkHooks;
@@ -226,6 +227,87 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 pub(crate) fn end_with_parent() -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(Into::into)
+}
+
+thread_local! {
+    /// What is to be told should the thread crash: a line.
+    static LAST_WORDS: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Where a crash is told.
+static LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+/// What ends a process that has gone wrong.
+const CRASHES: [i32; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGABRT,
+];
+
+/// What was done about each of [`CRASHES`] before.
+static BEFORE: [OnceLock<libc::sigaction>; CRASHES.len()] = [const { OnceLock::new() }; 5];
+
+/// Has `words`, a line, told if the calling thread crashes from now on.
+pub(crate) fn set_last_words(words: &'static str) {
+    LAST_WORDS.set(words);
+}
+
+/// Has the last words of a thread that crashes written to `listener`, once a
+/// process; what was done about crashes before is done after that.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn listen_for_crashes(listener: OwnedFd) -> io::Result<()> {
+    let listener = listener.into_raw_fd();
+    if LISTENER
+        .compare_exchange(-1, listener, Ordering::Relaxed, Ordering::Relaxed)
+        .is_err()
+    {
+        // SAFETY: the descriptor was owned a line above, and nobody else has it.
+        drop(unsafe { OwnedFd::from_raw_fd(listener) });
+        return Ok(());
+    }
+    for (signal, before) in CRASHES.into_iter().zip(&BEFORE) {
+        // SAFETY: a structure of zeros is one without flags; the handler is
+        // safe for signals, see there.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = tell_crash as extern "C" fn(i32) as usize;
+            // On the stack that faulthandler has for threads that have none left.
+            new.sa_flags = libc::SA_ONSTACK;
+            libc::sigemptyset(&raw mut new.sa_mask);
+            if libc::sigaction(signal, ptr::null(), &raw mut old) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            before.get_or_init(|| old);
+            if libc::sigaction(signal, &raw const new, ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Handles a crash. It only makes calls that signal-safety(7) allows.
+extern "C" fn tell_crash(signal: i32) {
+    let words = LAST_WORDS.get();
+    let listener = LISTENER.load(Ordering::Relaxed);
+    // SAFETY: the text lives for ever, and the pointers of `sigaction` are to
+    // structures. The signal is blocked until this returns, and is then handled
+    // as it was before.
+    unsafe {
+        if !words.is_empty() {
+            libc::write(listener, words.as_ptr().cast(), words.len());
+        }
+        let known = CRASHES.iter().position(|crash| *crash == signal);
+        if let Some(before) = known.and_then(|index| BEFORE[index].get()) {
+            libc::sigaction(signal, before, ptr::null_mut());
+            libc::raise(signal);
+        }
+    }
 }
 
 /// What a thread has used of the processor.

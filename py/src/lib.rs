@@ -58,6 +58,14 @@ fn end_with_parent(parent: i32) -> PyResult<()> {
     Ok(())
 }
 
+/// Has a crash of this process told to `descriptor`, with the route that the
+/// thread ran last.
+#[pyfunction]
+fn listen_for_crashes(descriptor: i32) -> PyResult<()> {
+    let listener = interpreter::duplicate(descriptor)?;
+    Ok(interpreter::listen_for_crashes(listener)?)
+}
+
 /// The extension module.
 ///
 /// It does not need the lock of the interpreter: what threads share is
@@ -65,7 +73,7 @@ fn end_with_parent(parent: i32) -> PyResult<()> {
 #[pymodule(gil_used = false)]
 mod _core {
     #[pymodule_export]
-    use super::{encode_json, end_with_parent};
+    use super::{encode_json, end_with_parent, listen_for_crashes};
     #[pymodule_export]
     use crate::pool::limit_waiting_calls;
     /// Version of the package and of the program that belongs to it.

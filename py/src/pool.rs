@@ -21,6 +21,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::event_loop::EventLoop;
+use crate::interpreter::set_last_words;
+use crate::route::Plan;
 use crate::shared::{Outcome, Shared, num_departures};
 
 /// Threads of the pool; what users of `FastAPI` know.
@@ -40,6 +42,7 @@ struct Job {
     shared: Arc<Shared>,
     /// Whether it is not begun once its client has left.
     cancels: bool,
+    last_words: &'static str,
 }
 
 impl Job {
@@ -120,11 +123,11 @@ pub(crate) fn limit_waiting_calls(number: usize) {
     LIMIT.store(number, Ordering::Relaxed);
 }
 
-/// Has a thread call `target`, unless too many calls wait for one already; the
+/// Has a thread call the target of `plan`, unless too many calls wait for one already; the
 /// result goes to `shared`.
 pub(crate) fn submit(
     py: Python<'_>,
-    target: &Bound<'_, PyAny>,
+    plan: &Plan,
     arguments: &[Bound<'_, PyAny>],
     shared: &Arc<Shared>,
     cancels: bool,
@@ -154,13 +157,14 @@ pub(crate) fn submit(
         .import(intern!(py, "contextvars"))?
         .call_method0(intern!(py, "copy_context"))?;
     let mut all = with_loop(py)?;
-    all.push(target.clone());
+    all.push(plan.target.bind(py).clone());
     all.extend(arguments.iter().cloned());
     let job = Job {
         call: context.getattr(intern!(py, "run"))?.unbind(),
         arguments: PyTuple::new(py, all)?.unbind(),
         shared: Arc::clone(shared),
         cancels,
+        last_words: plan.last_words,
     };
     let mut queue = queue();
     queue.jobs.push_back(job);
@@ -269,6 +273,7 @@ fn work() {
             if let Err(error) = watched.follow(py) {
                 error.write_unraisable(py, None);
             }
+            set_last_words(job.last_words);
             let call = || job.call.bind(py).call1(job.arguments.bind(py));
             let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
                 Err(PyRuntimeError::new_err("the handler's thread has panicked"))

@@ -1,7 +1,8 @@
 //! A route as Python compiled it: `justapi._plan.Plan`, read once.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderName;
@@ -99,6 +100,8 @@ pub(crate) struct Plan {
     pub(crate) may_be_demoted: bool,
     pub(crate) endpoint: Py<PyAny>,
     pub(crate) route: Py<PyAny>,
+    /// What the supervisor is told if this route is the last that a thread ran.
+    pub(crate) last_words: &'static str,
 }
 
 impl Plan {
@@ -156,9 +159,32 @@ impl Plan {
             max_body_bytes: plan.getattr("max_body_bytes")?.extract()?,
             may_be_demoted: kind == Kind::Inline && blocking.is_none(),
             endpoint: plan.getattr("endpoint")?.unbind(),
+            last_words: last_words(&plan.getattr("route")?)?,
             route: plan.getattr("route")?.unbind(),
         })
     }
+}
+
+/// The last words of threads that run `route`, as a line of JSON.
+fn last_words(route: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+    // A handler of signals may read them at any time, so they live for ever, but
+    // those of one route once.
+    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let methods: Vec<String> = route
+        .getattr("methods")?
+        .try_iter()?
+        .map(|method| method?.extract())
+        .collect::<PyResult<_>>()?;
+    let path: String = route.getattr("path")?.extract()?;
+    let name = format!("{} {path}", methods.join("|"));
+    let words = format!("\n{}\n", serde_json::json!({ "ran": name }));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = known.get(words.as_str()) {
+        return Ok(known);
+    }
+    let words = words.leak();
+    known.insert(words);
+    Ok(words)
 }
 
 impl Plan {

@@ -145,12 +145,28 @@ def test_a_handler_cannot_end_the_loop(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "ends", "shows"),
     [
-        ("/abort", "killed by SIGABRT", ["Fatal Python error: Aborted", "in abort"]),
-        ("/null", "killed by SIGSEGV", ["Fatal Python error: Segmentation fault", "in null"]),
-        ("/null-thread", "killed by SIGSEGV", ["Segmentation fault", "in null_thread"]),
-        ("/overflow", "killed by SIGSEGV", ["Segmentation fault", "in overflow"]),
-        ("/exit-now", "exit status 7", []),
-        ("/exit-clean", "exit status 0", []),
+        (
+            "/abort",
+            "killed by SIGABRT; the last request on its thread was for GET /abort",
+            ["Fatal Python error: Aborted", "in abort"],
+        ),
+        (
+            "/null",
+            "killed by SIGSEGV; the last request on its thread was for GET /null",
+            ["Fatal Python error: Segmentation fault", "in null"],
+        ),
+        (
+            "/null-thread",
+            "killed by SIGSEGV; the last request on its thread was for GET /null-thread",
+            ["Segmentation fault", "in null_thread"],
+        ),
+        (
+            "/overflow",
+            "killed by SIGSEGV; the last request on its thread was for GET /overflow",
+            ["Segmentation fault", "in overflow"],
+        ),
+        ("/exit-now", "exit status 7\n", []),
+        ("/exit-clean", "exit status 0\n", []),
     ],
 )
 def test_a_handler_that_ends_its_worker_is_named_and_the_worker_replaced(

@@ -16,6 +16,7 @@ __all__ = [
     "encode_json",
     "end_with_parent",
     "limit_waiting_calls",
+    "listen_for_crashes",
 ]
 
 VERSION: Final[str]
@@ -42,6 +43,18 @@ def end_with_parent(parent: int) -> None:
 
     Raises:
         RuntimeError: It has ended already.
+    """
+
+def listen_for_crashes(descriptor: int) -> None:
+    """Has a crash of this process told, with the route that the thread ran last.
+
+    What was done about crashes before is done after that. Only the first call counts.
+
+    Args:
+        descriptor: Gets `{"ran":"GET /path"}` on a line.
+
+    Raises:
+        OSError: The descriptor is none.
     """
 
 def limit_waiting_calls(number: int) -> None:

@@ -163,6 +163,7 @@ def main() -> int:
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
     set_up_diagnostics()
+    _core.listen_for_crashes(given["ready_fd"])
     # For the supervisor, and for whoever wants to know what a worker does.
     faulthandler.register(signal.SIGQUIT)
     # A module that calls `run` as it is imported is served already.

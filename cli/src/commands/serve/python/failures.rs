@@ -21,10 +21,14 @@ pub(super) fn has_ended(worker: &Worker, status: &io::Result<ExitStatus>) -> War
         .as_ref()
         .and_then(|failure| failure.traceback.as_deref())
         .map_or_else(String::new, |trace| format!("\n{}", trace.trim_end()));
+    let ran = worker.ran.as_ref();
+    let ran = ran.map_or_else(String::new, |route| {
+        format!("; the last request on its thread was for {route}")
+    });
     Warning {
         code: Code::WorkerEnded,
         message: format!(
-            "worker {} (pid {}) {} {}{why}{trace}",
+            "worker {} (pid {}) {} {}{ran}{why}{trace}",
             worker.number,
             worker.pid.as_raw_nonzero(),
             if worker.phase == Phase::Starting {

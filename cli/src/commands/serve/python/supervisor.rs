@@ -320,6 +320,10 @@ impl<'a> Supervisor<'a> {
         let Some(worker) = self.worker(number) else {
             return;
         };
+        if started.ran.is_some() {
+            worker.ran = started.ran;
+            return;
+        }
         if !started.ready {
             worker.failure = Some(started);
             worker.failed = Some(Instant::now());

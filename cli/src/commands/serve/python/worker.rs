@@ -51,6 +51,8 @@ pub(super) struct Started {
     pub(super) recycle: bool,
     /// Whether its lane does not move on, when that has changed.
     pub(super) stuck: Option<bool>,
+    /// The route that the thread ran last that has crashed.
+    pub(super) ran: Option<String>,
 }
 
 /// A worker that runs.
@@ -72,6 +74,8 @@ pub(super) struct Worker {
     pub(super) failure: Option<Started>,
     /// When it said so.
     pub(super) failed: Option<Instant>,
+    /// The route that it crashed in, or just after.
+    pub(super) ran: Option<String>,
 }
 
 /// Life of a worker.
@@ -137,6 +141,7 @@ impl Worker {
             replaces: None,
             failure: None,
             failed: None,
+            ran: None,
         })
     }
 

@@ -127,6 +127,8 @@ pub(super) struct Connection {
     /// When the current phase has lasted too long.
     pub(super) deadline: Option<Instant>,
     pub(super) connect_began: Option<Instant>,
+    /// When the last measured request ended, until the next is sent.
+    pub(super) free_since: Option<Instant>,
     /// Failures since the last response, for the backoff.
     pub(super) failures: u32,
     mode: Mode,
@@ -151,6 +153,7 @@ impl Connection {
             attempt: None,
             deadline: None,
             connect_began: None,
+            free_since: None,
             failures: 0,
             mode,
             transport: None,

@@ -21,6 +21,8 @@ mod events;
 mod fan_out;
 #[cfg(test)]
 mod library_tests;
+#[cfg(test)]
+mod littles_law_tests;
 mod null_server;
 #[cfg(test)]
 mod open_tests;

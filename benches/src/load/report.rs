@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::arrivals::ArrivalProcess;
 use super::outcome::{Outcome, OutcomeCounts};
-use super::plan::{Client, ExpectedBody, LoadPlan, Pace};
+use super::plan::{Client, Exchange, ExpectedBody, LoadPlan, Pace, Stop};
 use super::raw::RawReport;
 use super::summary::LatencySummary;
 use super::tally::{Tally, nanoseconds};
@@ -23,6 +23,9 @@ const CEILING_LIMIT: f64 = 0.8;
 
 /// Answers over offered requests below which a rate was not reached.
 const REACHED: f64 = 0.99;
+
+/// How far the time of the connections may be from the window times their number.
+const LITTLES_LAW_TOLERANCE: f64 = 0.02;
 
 /// Attempts from which a shortfall is more than what is in flight at the stop.
 const MIN_OFFERED: u64 = 100;
@@ -92,6 +95,13 @@ pub struct LoadReport {
     /// Far below zero, connections were idle: connecting, backing off, or waiting
     /// for a busy client.
     pub littles_law_deviation: Option<f64>,
+    /// Share of the connections' time in the window that went neither into a request, whatever
+    /// became of it, nor into what lies between two: connecting, backing off.
+    ///
+    /// In a closed loop for a time there is none: more than 2 % means that this client lost
+    /// requests or clocks, and the report may not be used. Of the raw client only, and not where
+    /// all connections listen to one.
+    pub unaccounted_ratio: Option<f64>,
     /// CPU time of all threads in the measured part, in nanoseconds.
     pub client_cpu_ns: u64,
     /// Each thread's use of its time.
@@ -168,6 +178,14 @@ impl LoadReport {
                     let slots = plan.connections * plan.client.streams();
                     concurrency / slots as f64 - 1.0
                 });
+        let has_account = is_closed
+            && plan.client == Client::Raw
+            && matches!(plan.stop, Stop::Duration(_))
+            && !matches!(plan.exchange, Exchange::Feed(_));
+        let unaccounted_ratio = window.filter(|_| has_account).map(|window| {
+            let whole = window.as_secs_f64() * plan.connections as f64;
+            1.0 - tally.connection_time.as_secs_f64() / whole
+        });
         let status_counts = (0_u16..)
             .zip(&tally.status_counts)
             .filter(|(_, count)| **count > 0)
@@ -205,6 +223,7 @@ impl LoadReport {
                 .then_some(tally.bodies_compared),
             oldest_aborted_ns: tally.oldest_aborted.map(nanoseconds),
             littles_law_deviation,
+            unaccounted_ratio,
             client_cpu_ns: per_thread.iter().map(|thread| thread.cpu_ns).sum(),
             per_thread,
             client_peak_rss_bytes: peak_rss_bytes(),
@@ -281,6 +300,7 @@ impl LoadReport {
             )?;
             at_most("maximum ≤ window", longest, window)?;
         }
+        self.check_littles_law()?;
         self.check_open_loop()?;
         if let Some(corrected) = &self.latency_corrected {
             at_most(
@@ -302,6 +322,28 @@ impl LoadReport {
             for pair in ascending.windows(2) {
                 at_most("percentiles ascend", pair[0], pair[1])?;
             }
+        }
+        Ok(())
+    }
+
+    /// Requests under way at a time = rate × mean latency, which is the number of connections less
+    /// those that had nothing to do.
+    fn check_littles_law(&self) -> Result<(), Error> {
+        let in_millionths = |share: f64| (share * 1e6).round().max(0.0) as u64;
+        let limit = in_millionths(1.0 + LITTLES_LAW_TOLERANCE);
+        if let Some(deviation) = self.littles_law_deviation {
+            at_most(
+                "Little's law: requests under way ≤ 1.02 × connections, in millionths of them",
+                in_millionths(1.0 + deviation),
+                limit,
+            )?;
+        }
+        if let Some(unaccounted) = self.unaccounted_ratio {
+            at_most(
+                "Little's law: time of connections ≤ 1.02 × what is known of it, in millionths",
+                in_millionths(1.0 + unaccounted),
+                limit,
+            )?;
         }
         Ok(())
     }

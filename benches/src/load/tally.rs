@@ -115,6 +115,9 @@ pub(super) struct Tally {
     /// Whole responses whose body was in the sample that is compared.
     pub(super) bodies_compared: u64,
     pub(super) connections_opened: u64,
+    /// Time of all connections in the measured part, as far as somebody knows what it went into:
+    /// requests, whatever became of them, and what lies between two.
+    pub(super) connection_time: Duration,
     pub(super) latency_ok: Times,
     pub(super) latency_error: Times,
     pub(super) connect: Times,
@@ -186,6 +189,7 @@ impl Tally {
             resent: 0,
             bodies_compared: 0,
             connections_opened: 0,
+            connection_time: Duration::ZERO,
             latency_ok: Times::new(plan.request_timeout),
             latency_error: Times::new(plan.request_timeout),
             connect: Times::new(plan.connect_timeout),
@@ -246,6 +250,7 @@ impl Tally {
         let outcome = ended.outcome;
         let latency = ended.sent.map(|sent| ended.at - sent);
         self.outcomes.count(outcome);
+        self.connection_time += latency.unwrap_or_default();
         self.bytes_read += ended.bytes_received;
         self.end = self.end.max(Some(ended.at));
         if outcome == Outcome::AbortedAtDeadline {
@@ -296,6 +301,7 @@ impl Tally {
         self.resent += other.resent;
         self.bodies_compared += other.bodies_compared;
         self.connections_opened += other.connections_opened;
+        self.connection_time += other.connection_time;
         self.latency_ok.merge(&other.latency_ok);
         self.latency_error.merge(&other.latency_error);
         self.connect.merge(&other.connect);
@@ -428,7 +434,10 @@ mod tests {
     fn the_window_of_threads_is_their_union() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let (target, _) = crate::load::parse_target(&format!("http://{address}/"), None).unwrap();
-        let plan = LoadPlan::new(target, Vec::new());
+        let plan = LoadPlan {
+            connections: 8,
+            ..LoadPlan::new(target, Vec::new())
+        };
         let start = Instant::now();
         let tally = |from_ms: u64, to_ms: u64, answers: u64| {
             let at = |ms: u64| start + Duration::from_millis(ms);

@@ -96,7 +96,7 @@ impl<'a> Worker<'a> {
     fn begin_attempt(&mut self, index: usize, now: Instant) {
         let Thread { window, tally, .. } = &mut self.thread;
         let Some(Begun { measured, intended }) = self.supply.next(now, window, tally) else {
-            return self.rest(index);
+            return self.rest(index, now);
         };
         // Several may be due at once, and each send takes time: the clock is read anew.
         let now = intended.map_or(now, |_| Instant::now());
@@ -124,7 +124,10 @@ impl<'a> Worker<'a> {
     }
 
     /// A connection has nothing to do: until something is due, or for ever.
-    fn rest(&mut self, index: usize) {
+    fn rest(&mut self, index: usize, now: Instant) {
+        if matches!(self.supply, Supply::Closed { .. }) {
+            self.count_free(index, now);
+        }
         let connection = &mut self.connections[index];
         connection.attempt = None;
         match self.supply {
@@ -171,12 +174,13 @@ impl<'a> Worker<'a> {
         {
             let Thread { window, tally, .. } = &mut self.thread;
             if !self.supply.claim(now, window, tally) {
-                return self.rest(index);
+                return self.rest(index, now);
             }
             attempt.measured = true;
         }
         let sent = attempt.sent.unwrap_or(now);
         if attempt.measured && attempt.sent.is_none() {
+            self.count_free(index, now);
             self.thread.tally.sent(now, attempt.intended);
         }
         attempt.sent = Some(sent);
@@ -301,6 +305,9 @@ impl<'a> Worker<'a> {
         if !attempt.measured {
             return;
         }
+        if attempt.sent.is_some() {
+            connection.free_since = Some(now);
+        }
         let outcome = match attempt.sent {
             None if over => Outcome::NotSent,
             Some(_) if over => Outcome::AbortedAtDeadline,
@@ -325,6 +332,13 @@ impl<'a> Worker<'a> {
             sampled: body.is_sampled(),
             response,
         });
+    }
+
+    /// Counts the time in which a connection had no measured request under way.
+    fn count_free(&mut self, index: usize, now: Instant) {
+        let since = self.connections[index].free_since.take();
+        let since = since.unwrap_or(self.thread.window.measure_from);
+        self.thread.tally.connection_time += now.saturating_duration_since(since);
     }
 
     fn set_deadline(&mut self, index: usize, deadline: Instant) {
@@ -407,7 +421,7 @@ impl<'a> Driver<'a> for Worker<'a> {
                 // No request has to wait for a connection but the very first.
                 self.open(index, now);
             } else {
-                self.rest(index);
+                self.rest(index, now);
             }
         }
     }
@@ -463,7 +477,18 @@ impl<'a> Driver<'a> for Worker<'a> {
     fn abort(&mut self, now: Instant) {
         let Thread { window, tally, .. } = &mut self.thread;
         self.supply.stop(now, window, tally);
+        // The thread may have been woken late; nothing ended after the stop.
+        let now = window.stop_at.map_or(now, |stop| stop.min(now));
         for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            // One that has nothing to wait for was forgotten, and its time stays uncounted.
+            let is_between = match connection.attempt {
+                Some(attempt) => !(attempt.measured && attempt.sent.is_some()),
+                None => connection.phase == Phase::Backoff,
+            };
+            if is_between {
+                self.count_free(index, now);
+            }
             self.settle(index, Outcome::AbortedAtDeadline, now);
             self.connections[index].close();
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::round::errors;
+use super::round::unusable;
 use crate::Error;
 use crate::load::{self, LoadPlan, LoadReport, Stop};
 
@@ -50,9 +50,8 @@ pub(super) fn beside<T>(
     });
     let measured = measured?;
     let report = report?;
-    report.check_invariants()?;
     let connections = u32::try_from(plan.connections).unwrap_or(u32::MAX);
-    Ok(match (measured, errors(&report, connections)) {
+    Ok(match (measured, unusable(&report, connections)) {
         (Err(reason), _) => Err(reason),
         (Ok(_), Some(reason)) => Err(format!("background: {reason}")),
         (Ok(measured), None) => Ok((measured, Some(report))),

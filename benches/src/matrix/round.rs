@@ -487,14 +487,21 @@ fn own_load(plan: &LoadPlan, stop_flag: &AtomicBool) -> Result<Loaded, Error> {
     if report.interrupted {
         return Err(Error::Interrupted);
     }
-    report.check_invariants()?;
     let connections = u32::try_from(plan.connections).unwrap_or(u32::MAX);
     Ok(Loaded {
         load: load_record(&report),
         client_cpu_ns: report.client_cpu_ns,
         answers: report.outcomes.responses(),
-        errors: errors(&report, connections),
+        errors: unusable(&report, connections),
     })
+}
+
+/// Why a report cannot be used: it contradicts itself, or its outcomes are not those of a good run.
+pub(super) fn unusable(report: &LoadReport, connections: u32) -> Option<String> {
+    match report.check_invariants() {
+        Err(error) => Some(error.to_string()),
+        Ok(()) => errors(report, connections),
+    }
 }
 
 /// What is wrong with the outcomes of a run; aborted at its end is what every run has.

@@ -136,6 +136,8 @@ fn measure(
     .map_err(|error| match error {
         Error::File { .. } => failure(Code::BenchInput, &error)
             .with_hint("`--raw FILE` takes a file in a folder that is there and writable"),
+        error @ Error::LoadInvariant { .. } => failure(Code::BenchInvalid, &error)
+            .with_hint("no number of this run can be used; please report it as a bug"),
         error => failure(Code::BenchFailed, &error),
     })?;
     if let (true, false, Some(like)) = (

@@ -103,7 +103,7 @@ pub(super) struct Attempt {
     pub(super) intended: Option<Instant>,
     /// When sending began, at first if it was sent twice.
     pub(super) sent: Option<Instant>,
-    /// When the answer began to come, where somebody wants to know.
+    /// When the answer began to come.
     pub(super) first_byte: Option<Instant>,
     /// Whether it was sent a second time.
     pub(super) resent: bool,
@@ -348,13 +348,19 @@ impl Connection {
         }
     }
 
+    /// Whether something has come for the request.
+    pub(super) const fn has_received(&self) -> bool {
+        self.bytes_received > 0
+    }
+
     /// Remembers that what has come for the request was there at `at`, unless something was before.
-    pub(super) const fn mark_first_byte(&mut self, at: Instant) {
+    pub(super) fn mark_first_byte(&mut self, at: Instant) {
         if let Some(attempt) = &mut self.attempt
             && attempt.first_byte.is_none()
             && self.bytes_received > 0
         {
-            attempt.first_byte = Some(at);
+            // Not before the send, when one event has led to both.
+            attempt.first_byte = Some(attempt.sent.map_or(at, |sent| sent.max(at)));
         }
     }
 

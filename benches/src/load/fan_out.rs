@@ -360,7 +360,7 @@ impl<'a> Driver<'a> for FanOut<'a> {
         None
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, _awake: Instant) {
         let index = event.token().0;
         let step = self.with_connection(index, |connection, request, io| {
             connection.advance(Readiness::from(event), request, io)

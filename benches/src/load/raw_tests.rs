@@ -202,6 +202,11 @@ fn the_first_byte_is_told_from_the_last() {
         assert!(at("first_byte_ns") - at("sent_ns") >= 20_000_000, "{line}");
         assert!(at("done_ns") - at("first_byte_ns") >= 29_000_000, "{line}");
     }
+    let (first, last) = (&run.report.first_byte, &run.report.latency);
+    assert_eq!((first.count, last.count), (10, 10));
+    assert!(first.min_ns.unwrap() >= 20_000_000, "{first:?}");
+    let between = last.mean_ns.unwrap() - first.mean_ns.unwrap();
+    assert!(between >= 29e6, "{first:?} {last:?}");
     // A library tells when the head was there.
     let plan = LoadPlan {
         client: Client::Reqwest,

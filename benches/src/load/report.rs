@@ -62,6 +62,9 @@ pub struct LoadReport {
     pub latency: LatencySummary,
     /// Send to end of response, of the other whole responses.
     pub latency_error: LatencySummary,
+    /// Send to first byte of the response, of outcomes `ok`; to its whole head with other clients
+    /// than the raw one. Events of a stream have none.
+    pub first_byte: LatencySummary,
     /// Intended instant to end of response, of outcomes `ok`; open loop only.
     ///
     /// Its difference to `latency` is what a client that waits for answers does not see.
@@ -210,6 +213,7 @@ impl LoadReport {
             rate: seconds.map(|seconds| tally.outcomes.get(Outcome::Ok) as f64 / seconds),
             latency: summary(&tally.latency_ok),
             latency_error: summary(&tally.latency_error),
+            first_byte: summary(&tally.first_byte),
             latency_intended: tally.open.as_ref().map(|open| summary(&open.latency_ok)),
             latency_corrected: (tally.corrected.as_ref()).map(|(times, _)| summary(times)),
             expected_interval_ns: plan.expected_interval.map(nanoseconds),
@@ -286,6 +290,11 @@ impl LoadReport {
         )?;
         let responses = self.latency.count + self.latency_error.count;
         equal("samples = whole responses", responses, outcomes.responses())?;
+        at_most(
+            "first bytes ≤ samples of ok",
+            self.first_byte.count,
+            self.latency.count,
+        )?;
         equal(
             "status counts = samples",
             self.status_counts.values().sum(),
@@ -299,6 +308,12 @@ impl LoadReport {
                 self.request_timeout_ns,
             )?;
             at_most("maximum ≤ window", longest, window)?;
+        }
+        if self.first_byte.count == self.latency.count {
+            let pairs = (self.first_byte.ordered().into_iter()).zip(self.latency.ordered());
+            for (first, last) in pairs.filter_map(|(one, two)| Some((one?, two?))) {
+                at_most("first byte ≤ latency", first, last)?;
+            }
         }
         self.check_littles_law()?;
         self.check_open_loop()?;

@@ -30,7 +30,8 @@ pub(super) trait Driver<'a> {
     fn next_expiry(&self) -> Option<Instant>;
     /// When it has something to send, to the microsecond.
     fn next_due(&self) -> Option<Instant>;
-    fn event(&mut self, event: &Event);
+    /// Does what an event makes possible, which was there when the poll returned, at `awake`.
+    fn event(&mut self, event: &Event, awake: Instant);
     /// Does what the clock makes due; called after all events.
     fn tick(&mut self, now: Instant);
     /// Ends everything at the stop.
@@ -79,7 +80,7 @@ pub(super) fn drive<'a>(
             break;
         }
         for event in events.iter().filter(|event| event.token() != TIMER) {
-            driver.event(event);
+            driver.event(event, awake);
             if driver.is_done() {
                 break;
             }

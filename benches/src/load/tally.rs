@@ -120,6 +120,8 @@ pub(super) struct Tally {
     pub(super) connection_time: Duration,
     pub(super) latency_ok: Times,
     pub(super) latency_error: Times,
+    /// To the first byte of the answer, of outcomes `ok`.
+    pub(super) first_byte: Times,
     pub(super) connect: Times,
     /// Those of `latency_ok` with what a closed loop leaves out, and the interval it is made with.
     pub(super) corrected: Option<(Times, Duration)>,
@@ -192,6 +194,7 @@ impl Tally {
             connection_time: Duration::ZERO,
             latency_ok: Times::new(plan.request_timeout),
             latency_error: Times::new(plan.request_timeout),
+            first_byte: Times::new(plan.request_timeout),
             connect: Times::new(plan.connect_timeout),
             corrected: (plan.expected_interval)
                 .map(|interval| (Times::new(plan.request_timeout), interval)),
@@ -205,11 +208,6 @@ impl Tally {
             raw: None,
             raw_dropped: 0,
         }
-    }
-
-    /// Whether somebody wants to know when an answer began to come.
-    pub(super) const fn is_raw(&self) -> bool {
-        self.raw.is_some()
     }
 
     /// Sets the clock of the lines.
@@ -261,6 +259,10 @@ impl Tally {
         };
         if outcome == Outcome::Ok {
             self.latency_ok.record(latency);
+            if let (Some(first_byte), Some(sent)) = (ended.first_byte, ended.sent) {
+                self.first_byte
+                    .record(first_byte.saturating_duration_since(sent));
+            }
             if let Some((corrected, interval)) = &mut self.corrected {
                 corrected.record_corrected(latency, *interval);
             }
@@ -304,6 +306,7 @@ impl Tally {
         self.connection_time += other.connection_time;
         self.latency_ok.merge(&other.latency_ok);
         self.latency_error.merge(&other.latency_error);
+        self.first_byte.merge(&other.first_byte);
         self.connect.merge(&other.connect);
         if let (Some((corrected, _)), Some((other, _))) = (&mut self.corrected, &other.corrected) {
             corrected.merge(other);

@@ -758,6 +758,9 @@ fn the_forms_of_a_report_say_the_same() {
         let ns = json["latency"][format!("{name}_ns")].as_u64().unwrap();
         assert_eq!(column(&format!("latency_{name}_ns")), ns.to_string());
         assert!(text.contains(&show_time(Some(ns))), "{name} {ns}: {text}");
+        let first = json["first_byte"][format!("{name}_ns")].as_u64().unwrap();
+        assert!(first <= ns, "{name}: {text}");
+        assert_eq!(column(&format!("first_byte_{name}_ns")), first.to_string());
     }
     // What is too little to say is missing in each of them.
     assert!(json["latency"]["p99_9_ns"].is_null());

@@ -75,6 +75,8 @@ enum Distribution {
     Sent,
     Connect,
     Lateness,
+    /// From the send to the begin of the answer.
+    FirstByte,
     /// With what a closed loop leaves out.
     Corrected,
 }
@@ -196,6 +198,7 @@ impl Metric {
             Some(("sent", rest)) => (Distribution::Sent, rest),
             Some(("connect", rest)) => (Distribution::Connect, rest),
             Some(("lateness", rest)) => (Distribution::Lateness, rest),
+            Some(("first_byte", rest)) => (Distribution::FirstByte, rest),
             Some(("corrected", rest)) => (Distribution::Corrected, rest),
             _ => (Distribution::Latency, name),
         };
@@ -227,6 +230,7 @@ impl Metric {
                     Distribution::Sent => Some(&report.latency),
                     Distribution::Connect => Some(&report.connect),
                     Distribution::Lateness => report.open_loop.as_ref().map(|open| &open.lateness),
+                    Distribution::FirstByte => Some(&report.first_byte),
                     Distribution::Corrected => report.latency_corrected.as_ref(),
                 };
                 summary.and_then(|summary| statistic.of(summary))
@@ -320,6 +324,7 @@ mod tests {
             ("max>100us", 100e3),
             ("connect.p50<3µs", 3e3),
             ("lateness.mean>7ns", 7.0),
+            ("first_byte.p90>8us", 8e3),
             ("mean>1m", 60e9),
             ("rate<1000", 1000.0),
             ("errors>1%", 1.0),
@@ -353,6 +358,7 @@ mod tests {
             ("p50>1h", None),
             ("p50>60s", Some(Verdict::Kept)),
             ("p50>0ns", Some(Verdict::Broken)),
+            ("first_byte.max>60s", Some(Verdict::Kept)),
             // Ten samples are too few.
             ("p99>60s", Some(Verdict::Undecided)),
             // A closed loop has no intended instant.

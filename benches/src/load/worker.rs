@@ -192,7 +192,8 @@ impl<'a> Worker<'a> {
         let step = self.with_connection(index, |connection, plan, io| {
             connection.send(&plan.requests[attempt.request], digest, io)
         });
-        if self.thread.tally.is_raw() {
+        // Only a server that talked first has been heard by now.
+        if self.connections[index].has_received() {
             self.connections[index].mark_first_byte(Instant::now());
         }
         self.set_deadline(index, sent + self.thread.plan.request_timeout);
@@ -441,7 +442,7 @@ impl<'a> Driver<'a> for Worker<'a> {
         self.supply.next_due(Instant::now())
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, awake: Instant) {
         let index = event.token().0;
         let readiness = Readiness::from(event);
         let connection = &self.connections[index];
@@ -455,15 +456,12 @@ impl<'a> Driver<'a> for Worker<'a> {
             }
             return;
         }
-        // Before it is read, and so before it is parsed.
-        let ready_at = self.thread.tally.is_raw().then(Instant::now);
         let step = self.with_connection(index, |connection, plan, io| {
             let request = connection.attempt.map_or(0, |attempt| attempt.request);
             connection.advance(readiness, &plan.requests[request], io)
         });
-        if let Some(ready_at) = ready_at {
-            self.connections[index].mark_first_byte(ready_at);
-        }
+        // What was read lay there before: no clock has to be looked at for it.
+        self.connections[index].mark_first_byte(awake);
         self.handle(index, step);
     }
 

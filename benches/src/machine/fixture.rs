@@ -79,6 +79,7 @@ impl Machine {
         Self(
             facts
                 .into_iter()
+                .chain(super::facts::facts(&cpuinfo))
                 .map(|(name, fact)| (name.to_owned(), fact))
                 .collect(),
         )
@@ -94,14 +95,14 @@ const CLOCKSOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
 
-fn read(path: &str) -> Reading {
+pub(super) fn read(path: &str) -> Reading {
     fs::read_to_string(path)
         .map_err(|error| format!("{path}: {error}"))
         .into()
 }
 
 /// The first value of a `name : value` file.
-fn field(file: &Reading, name: &str) -> Reading {
+pub(super) fn field(file: &Reading, name: &str) -> Reading {
     let Some(text) = &file.value else {
         return file.clone();
     };

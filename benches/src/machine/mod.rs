@@ -3,6 +3,7 @@
 //! Everything is read from `/proc` and `/sys`. What cannot be read is `null` with a reason, never
 //! a default: a number without its machine is not evidence.
 
+mod facts;
 mod fixture;
 mod meter;
 mod quiet;

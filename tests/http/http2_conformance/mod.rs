@@ -360,3 +360,30 @@ impl Peer {
         self.seen.iter().map(tell).collect::<Vec<_>>().join(", ")
     }
 }
+
+/// The document maps each case of h2spec to one of these: each of them is there.
+#[test]
+fn the_table_of_h2spec_names_cases_that_exist() {
+    let document = include_str!("../../../docs/conformance.md");
+    let sources = [
+        include_str!("flow_control.rs"),
+        include_str!("frames.rs"),
+        include_str!("header_compression.rs"),
+        include_str!("messages.rs"),
+        include_str!("starting.rs"),
+        include_str!("streams.rs"),
+    ]
+    .concat();
+    let (_, table) = document
+        .split_once("## h2spec, case by case")
+        .expect("the document has the table");
+    let mut num_cases = 0;
+    for line in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let name = line.rsplit('`').nth(1).unwrap_or_default();
+        let is_there =
+            sources.contains(&format!("\"{name}\"")) || sources.contains(&format!("fn {name}()"));
+        assert!(is_there, "no case for {line}");
+        num_cases += 1;
+    }
+    assert_eq!(num_cases, 140);
+}

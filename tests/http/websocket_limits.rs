@@ -1,7 +1,11 @@
 //! The limits of a WebSocket as settings: each ends the socket with its close
 //! code, and is counted under its own name.
 
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::support::client::{Client, End};
 use crate::support::server::Server;
@@ -93,6 +97,45 @@ fn a_silent_client_is_pinged_and_then_left() {
     assert!(start.elapsed() >= Duration::from_millis(450));
     assert_eq!(rejected(&server, "ws_pong"), 1);
     alive.send(frame(0x88, b"\x03\xe8"));
+}
+
+/// What is on its way to a slow reader lies before the ping: it cannot answer sooner, and is alive.
+#[test]
+fn a_reader_that_has_not_come_to_the_ping_is_waited_for() {
+    /// Most of it waits in the server's socket: the client's is small, and slow to be read.
+    const LENGTH: usize = 256 * 1024;
+    const PARTS: usize = 12;
+    const LIMIT: Duration = Duration::from_secs(3);
+    let server = Server::start(&["--ws-ping", "500ms", "--ws-pong", "3s"]);
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a smaller buffer");
+    socket
+        .connect(&server.address().into())
+        .expect("it listens");
+    let stream = TcpStream::from(socket);
+    stream
+        .set_read_timeout(Some(Duration::from_mins(1)))
+        .expect("an open socket");
+    let mut client = Client::over(stream);
+    upgrade(&mut client, "/ws");
+    client.send(frame(0x82, &vec![b'm'; LENGTH]));
+    let start = Instant::now();
+    let mut answer = vec![0; 10 + LENGTH];
+    for part in answer.chunks_mut(LENGTH / PARTS + 1) {
+        client.stream().read_exact(part).expect("the echo goes on");
+        // The pace of this reader, three times the limit in all.
+        std::thread::sleep(LIMIT / 4);
+    }
+    assert!(start.elapsed() > 2 * LIMIT);
+    assert_eq!(answer[..2], [0x82, 127]);
+    assert!(answer[10..].iter().all(|byte| *byte == b'm'));
+    // Then the ping comes, has its answer, and the socket goes on.
+    assert_eq!(read_frame(&mut client), (0x89, Vec::new()));
+    client.send(frame(0x8a, b""));
+    client.send(frame(0x81, b"still here"));
+    let echo = std::iter::repeat_with(|| read_frame(&mut client)).find(|found| found.0 != 0x89);
+    assert_eq!(echo, Some((0x81, b"still here".to_vec())));
+    assert_eq!(rejected(&server, "ws_pong"), 0);
 }
 
 #[test]

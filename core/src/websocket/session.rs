@@ -70,7 +70,7 @@ pub(super) struct Session {
     last_received: Instant,
     /// When a message came or was sent.
     last_message: Instant,
-    pinged_at: Option<Instant>,
+    pinged: Option<Pinged>,
     /// The wait for the peer to take more.
     write_blocked: Option<Blocked>,
     write_pace: Pace,
@@ -85,6 +85,15 @@ struct Blocked {
     since: Instant,
     written: u64,
     taken: i64,
+}
+
+/// A wait for a pong, which can only come when the peer has taken what lies before the ping.
+struct Pinged {
+    since: Instant,
+    /// Bytes that the peer had taken then.
+    taken: i64,
+    /// Bytes that it takes before the ping.
+    ahead: i64,
 }
 
 /// What a passed deadline means.
@@ -114,7 +123,7 @@ impl Session {
             close_frame: None,
             last_received: now,
             last_message: now,
-            pinged_at: None,
+            pinged: None,
             write_blocked: None,
             write_pace: Pace::new(limits.write_timeout, limits.min_write_rate),
             closing_since: None,
@@ -329,7 +338,7 @@ impl Session {
                     return Poll::Ready(Err(end.into()));
                 }
                 self.last_received = Instant::now();
-                self.pinged_at = None;
+                self.pinged = None;
                 let (used, event) = self.decoder.decode(input)?;
                 if let Some(event) = event {
                     self.unread.extend_from_slice(&input[used..]);
@@ -408,6 +417,27 @@ impl Session {
         true
     }
 
+    /// Whether the peer takes what lies before the ping, no slower than the lowest rate, or has
+    /// come to it since the last look: then it is alive, and its pong is waited for on.
+    fn is_on_the_way_to_the_ping(&mut self, now: Instant) -> bool {
+        if !matches!(self.io.backlog(), Backlog::Bytes(_)) {
+            return false;
+        }
+        let taken = self.taken();
+        let Some(pinged) = &mut self.pinged else {
+            return false;
+        };
+        let due = (now - pinged.since).as_secs_f64() * f64::from(self.limits.min_write_rate);
+        let more = taken - pinged.taken;
+        let is_fast_enough = more > 0 && more as f64 >= due;
+        if pinged.taken >= pinged.ahead || !(is_fast_enough || taken > pinged.ahead) {
+            return false;
+        }
+        pinged.since = now;
+        pinged.taken = taken;
+        true
+    }
+
     fn poll_half_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match ready!(Pin::new(&mut self.io).poll_shutdown(cx)) {
             Ok(()) => self.enter(State::Lingering),
@@ -444,8 +474,8 @@ impl Session {
         if !is_reading {
             return write;
         }
-        let ping = match (self.pinged_at, self.limits.ping_interval) {
-            (Some(pinged), _) => Some((pinged + self.limits.pong_timeout, Missed::Pong)),
+        let ping = match (&self.pinged, self.limits.ping_interval) {
+            (Some(pinged), _) => Some((pinged.since + self.limits.pong_timeout, Missed::Pong)),
             (None, interval) => {
                 interval.map(|interval| (self.last_received + interval, Missed::Ping))
             }
@@ -489,8 +519,13 @@ impl Session {
     fn miss(&mut self, missed: Missed, now: Instant) {
         match missed {
             Missed::Ping => {
+                let ahead = self.writer.num_queued().cast_signed();
                 if self.writer.queue_ping() {
-                    self.pinged_at = Some(now);
+                    self.pinged = Some(Pinged {
+                        since: now,
+                        taken: self.taken(),
+                        ahead,
+                    });
                 } else {
                     // The write that is in its way has a deadline of its own.
                     self.last_received = now;
@@ -501,6 +536,7 @@ impl Session {
                 self.failure = Some(WebSocketError::TimedOut { what: "message" });
                 self.close(CloseCode::GOING_AWAY, "no message came for too long");
             }
+            Missed::Pong if self.is_on_the_way_to_the_ping(now) => {}
             Missed::Pong => {
                 count_rejected(Reject::WsPong);
                 self.failure = Some(WebSocketError::TimedOut { what: "pong" });

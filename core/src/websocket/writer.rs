@@ -68,6 +68,11 @@ impl Writer {
         self.num_written
     }
 
+    /// Bytes that the connection will have taken when what is queued now is written.
+    pub(super) fn num_queued(&self) -> u64 {
+        self.num_written + (self.buffer.len() - self.num_sent + self.payload.len()) as u64
+    }
+
     /// Queues a message; the queue must be empty.
     pub(super) fn queue_message(&mut self, message: Message) {
         debug_assert!(self.is_empty() && !self.is_closed, "one message at a time");

@@ -128,7 +128,8 @@ fn a_matrix_ends_as_its_worst_verdict() {
     };
     for (program, limit, flags, exit, said) in [
         ("echo", "60.0", "", 0, "PASS"),
-        ("echo", "1.0", "", 2, "FAIL"),
+        // A FAIL needs a second run.
+        ("echo", "1.0", "", 3, "it failed in this run"),
         // Five rounds have no 95 % interval.
         ("echo", "60.0", " --rounds 5", 3, "INCONCLUSIVE"),
         ("/nonexistent/peer", "60.0", "", 4, "peer is not installed"),
@@ -148,6 +149,12 @@ fn a_matrix_ends_as_its_worst_verdict() {
             record["before"]
         );
         assert!(record["before"]["overridden"].is_array());
+    }
+    let folder = Folder::new().with("m.toml", &matrix("echo", "1.0"));
+    for (exit, said) in [(3, "INCONCLUSIVE"), (2, "FAIL"), (2, "FAIL")] {
+        let run = folder.run("bench --matrix m.toml --allow-busy");
+        assert!(run.expect(exit).stderr.contains(said), "{exit} {said}");
+        folder.run("bench verify").expect(0);
     }
     for bad in ["--allow-busy --patience 1s", "--patience soon"] {
         let folder = Folder::new().with("m.toml", &matrix("echo", "1.0"));

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use super::chain::{Chain, LedgerFiles, path_of};
 use super::entry::Entry;
 use super::record::SCHEMA_VERSION;
+use super::recurrence;
 use super::{
     BENCHMARKS, Previous, RESULTS, Record, Strike, Struck, render, sha256_hex, utc_timestamp,
 };
@@ -32,14 +33,24 @@ pub struct Appended {
 
 /// Appends a run to the ledger below `root`, setting `record.previous`.
 ///
+/// Cells in which a rule failed are judged again if what earlier runs say about it is not what the
+/// record has of them.
+///
 /// # Errors
 ///
 /// Refuses a record with a program that reports a build profile other than release, one with an
 /// invalid row of a model server, and a ledger that does not verify: a torn tail is reported with its offset and left as it is.
-pub fn append(root: &Path, record: Record) -> Result<Appended, Error> {
+pub fn append(root: &Path, mut record: Record) -> Result<Appended, Error> {
     refuse_debug_builds(&record)?;
     refuse_unusable(&record)?;
     let ledger = Locked::open(root)?;
+    for cell in &mut record.cells {
+        let failures = recurrence::failures(ledger.chain.links(), cell);
+        if cell.failed_before != failures {
+            cell.failed_before = failures;
+            crate::matrix::judge(cell, record.seed);
+        }
+    }
     ledger.write(Entry::Run(Box::new(record)))
 }
 

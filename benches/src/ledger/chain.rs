@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 
 use super::entry::Entry;
+use super::recurrence;
 use super::render::{self, HEADER_1, parse_heading};
 use super::standing;
 use super::strike::{self, Marks};
@@ -90,7 +91,8 @@ impl LedgerFiles {
         Ok(chain)
     }
 
-    fn check_entries(&self) -> Result<Chain, VerifyFailure> {
+    /// Checks the entries and their chain, without what follows from them.
+    pub(super) fn check_entries(&self) -> Result<Chain, VerifyFailure> {
         let digests: BTreeMap<&str, String> = (self.records.iter())
             .map(|(file, bytes)| (file.as_str(), sha256_hex(bytes)))
             .collect();
@@ -241,6 +243,11 @@ impl Chain {
             .collect()
     }
 
+    /// Returns the entries with their links, oldest first.
+    pub(super) fn links(&self) -> &[(Previous, Entry)] {
+        &self.links
+    }
+
     /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.links.len()
@@ -330,7 +337,7 @@ fn check_strike(
     strike::check(file, strike, &record_of, &struck_on)
 }
 
-fn strikes_of(links: &[(Previous, Entry)]) -> impl Iterator<Item = (&str, &Strike)> {
+pub(super) fn strikes_of(links: &[(Previous, Entry)]) -> impl Iterator<Item = (&str, &Strike)> {
     links
         .iter()
         .filter_map(|(link, entry)| Some((link.file.as_str(), entry.strike()?)))
@@ -342,9 +349,13 @@ pub(super) fn path_of(file: &str) -> String {
 }
 
 fn check_conclusions(chain: &Chain) -> Result<(), VerifyFailure> {
-    for (file, record) in chain.runs() {
+    for (index, (link, entry)) in chain.links.iter().enumerate() {
+        let (file, Some(record)) = (&link.file, entry.record()) else {
+            continue;
+        };
         for cell in &record.cells {
             let mut judged = cell.clone();
+            judged.failed_before = recurrence::failures(&chain.links[..index], cell);
             crate::matrix::judge(&mut judged, record.seed);
             if judged != *cell {
                 return Err(VerifyFailure::Conclusion {

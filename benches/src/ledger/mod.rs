@@ -17,6 +17,7 @@ mod history;
 mod metric;
 mod page;
 mod record;
+mod recurrence;
 mod render;
 mod serving;
 mod serving_charts;
@@ -24,6 +25,8 @@ mod standing;
 mod strike;
 mod verify;
 
+#[cfg(test)]
+mod recurrence_tests;
 #[cfg(test)]
 mod serving_tests;
 #[cfg(test)]
@@ -49,6 +52,7 @@ pub use record::{
     Previous, Program, RULES, Record, ReportForm, RoundFixture, RoundRecord, Row, SCHEMA_VERSION,
     ServedFile, Source, Summary, Target, Verdict, VerdictRow, Workload,
 };
+pub(crate) use recurrence::EarlierRuns;
 pub(crate) use serving::row as serving_row;
 pub use serving::{ServedModel, ServedRequest, ServingCell, ServingScenario};
 pub use strike::{Strike, StrikeReason, Struck};

@@ -17,7 +17,7 @@ use crate::stats::IntervalMethod;
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The edition of the rules that new cells are judged by; see [`crate::matrix::judge`].
-pub const RULES: u32 = 3;
+pub const RULES: u32 = 4;
 
 fn first_edition() -> u32 {
     1
@@ -181,6 +181,10 @@ pub struct CellRecord {
     /// Edition of what judges by them, [`RULES`] in what is written today.
     #[serde(default = "first_edition", skip_serializing_if = "is_first_edition")]
     pub rules_edition: u32,
+    /// Rules that failed in an earlier run, each with the file of its record: a FAIL needs two. Set
+    /// by [`append`](super::append).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_before: BTreeMap<String, String>,
     /// Every round of every arm, in the order they ran.
     pub rounds: Vec<RoundRecord>,
     /// The model and every request, in place of rounds.

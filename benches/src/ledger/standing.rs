@@ -50,6 +50,12 @@ byte, of the others the length; the probes before and after hash all of it. A ro
 has no CPU time, as that would be of both.
 ";
 
+/// Shown once there is a record that it is about.
+const FOURTH_EDITION: &str = "
+Since the fourth edition of the rules a FAIL needs two runs: what failed in one alone is
+INCONCLUSIVE, says so, and is a FAIL once the next run that decides the same rule agrees.
+";
+
 const MODEL_SERVERS: &str = "
 ## How model servers are measured
 
@@ -69,9 +75,13 @@ fn has_model_server(record: &Record) -> bool {
 /// Renders the first part.
 pub(super) fn first_part(chain: &Chain) -> String {
     let mut out = String::from(METHOD);
-    let mut cells = chain.runs().flat_map(|(_, record)| &record.cells);
-    if cells.any(|cell| cell.rules_edition > 2 && cell.serving.is_none()) {
-        out.push_str(THIRD_EDITION);
+    let newest = chain.runs().flat_map(|(_, record)| &record.cells);
+    let newest = newest.filter(|cell| cell.serving.is_none());
+    let newest = newest.map(|cell| cell.rules_edition).max().unwrap_or(0);
+    for (edition, text) in [(3, THIRD_EDITION), (4, FOURTH_EDITION)] {
+        if newest >= edition {
+            out.push_str(text);
+        }
     }
     if chain.runs().any(|(_, record)| has_model_server(record)) {
         out.push_str(MODEL_SERVERS);

@@ -133,6 +133,7 @@ fn cell(number: u32) -> CellRecord {
             margin: decimal(0.0),
         }],
         rules_edition: 1,
+        failed_before: std::collections::BTreeMap::new(),
         serving: None,
         rounds: rounds.collect(),
         rows: Vec::new(),
@@ -492,16 +493,36 @@ fn claims_quote_their_record() {
     }
 }
 
+/// A build outside of git, and one of a tree with changes (bench.md B38): in the ledger, not in prose.
 #[test]
-fn a_dirty_tree_may_not_be_claimed() {
-    let fixture = Fixture::with_records(0);
-    let mut dirty = record(0);
-    dirty.source.dirty = Some(true);
-    let file = dirty.file_name();
-    append(fixture.root(), dirty).unwrap();
-    let claim = format!("<!-- claim:{file}:router/lookup:verdict -->PASS<!-- /claim -->\n");
-    fs::write(fixture.root().join("README.md"), claim).unwrap();
-    assert!(fixture.failure().contains("clean commit"));
+fn an_unknown_commit_or_a_dirty_tree_may_not_be_claimed() {
+    let unknown = Source {
+        commit: None,
+        dirty: None,
+        reason: Some(String::from("not a git repository")),
+    };
+    let dirty = Source {
+        dirty: Some(true),
+        ..record(0).source
+    };
+    for (source, shown) in [(unknown, "unknown"), (dirty, "changes")] {
+        let fixture = Fixture::with_records(0);
+        let unclaimed = Record {
+            source,
+            ..record(0)
+        };
+        let file = unclaimed.file_name();
+        let section = append(fixture.root(), unclaimed).unwrap().section;
+        assert!(section.contains(shown), "{section}");
+        assert_eq!(verify(fixture.root()).unwrap().num_records, 1);
+        for name in [file.as_str(), "latest"] {
+            let claim = format!("<!-- claim:{name}:router/lookup:verdict -->PASS<!-- /claim -->\n");
+            fs::write(fixture.root().join("README.md"), claim).unwrap();
+            let failure = fixture.failure();
+            let is_refused = failure.contains("clean commit") || failure.contains("may be claimed");
+            assert!(is_refused, "{failure}");
+        }
+    }
 }
 
 #[test]

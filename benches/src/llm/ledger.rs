@@ -325,6 +325,7 @@ impl Cells<'_> {
             }],
             targets: Vec::new(),
             rules_edition: RULES,
+            failed_before: BTreeMap::new(),
             rounds: Vec::new(),
             serving: Some(ServingCell {
                 scenario: load.scenario,

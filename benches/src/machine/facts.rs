@@ -237,7 +237,10 @@ mod tests {
             let text = format!("{fact:?}");
             // Too short a name is part of any word.
             assert!(host.len() < 5 || !text.contains(&host), "{name}: {text}");
-            assert!(!paths.iter().any(|path| text.contains(path)), "{name}: {text}");
+            assert!(
+                !paths.iter().any(|path| text.contains(path)),
+                "{name}: {text}"
+            );
         }
     }
 }

@@ -31,13 +31,13 @@ pub use plan::{
 };
 pub(crate) use programs::source;
 pub use verdict::judge;
-pub(crate) use verdict::{is_client_bound, values};
+pub(crate) use verdict::{FAILED_ONCE, is_client_bound, values};
 
 use self::round::Bench;
 use crate::Error;
 use crate::ledger::{
-    ArmRecord, Background, CellKind, CellRecord, ClientRecord, Decimal, FileDigest, Program, RULES,
-    Record, RoundRecord, SCHEMA_VERSION, sha256_hex, utc_timestamp,
+    ArmRecord, Background, CellKind, CellRecord, ClientRecord, Decimal, EarlierRuns, FileDigest,
+    Program, RULES, Record, RoundRecord, SCHEMA_VERSION, sha256_hex, utc_timestamp,
 };
 use crate::machine::{BusyMachine, Machine, Placement, await_quiet, pinned};
 
@@ -160,6 +160,7 @@ pub fn run(
         .caveats
         .extend(disturbances.map(|reason| format!("a quiet machine: before the run {reason}")));
     record.before = Some(before);
+    let earlier = EarlierRuns::read(&options.root);
     let mut bench = Bench::new(placement, &matrix, &options.root)?;
     let _pinned = pinned(placement.client_cpu);
     for (index, plan) in cells.into_iter().enumerate() {
@@ -196,6 +197,7 @@ pub fn run(
             }
         }
         same_body_everywhere(&mut cell);
+        cell.failed_before = earlier.failures(&cell);
         judge(&mut cell, record.seed);
         observe(Progress::CellFinished { cell: &cell });
         record.cells.push(cell);
@@ -392,6 +394,7 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
         arms,
         targets,
         rules_edition: RULES,
+        failed_before: BTreeMap::new(),
         rounds: Vec::new(),
         serving: None,
         rows: Vec::new(),

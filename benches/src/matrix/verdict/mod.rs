@@ -8,8 +8,10 @@
 //!
 //! A cell says by which edition of the rules it is judged, so that old ones keep their verdicts.
 //! The second edition adds three demands on PASS and FAIL (`second.rs`); the third takes a verdict
-//! that the limit of the client can only have worked against (`third.rs`).
+//! that the limit of the client can only have worked against (`third.rs`); the fourth wants a second
+//! run for FAIL (`fourth.rs`).
 
+mod fourth;
 mod second;
 #[cfg(test)]
 mod simulation;
@@ -18,6 +20,8 @@ mod tests;
 mod third;
 
 use std::collections::BTreeMap;
+
+pub(crate) use fourth::FAILED_ONCE;
 
 use crate::ledger::{
     ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Metric, RoundRecord, Row,
@@ -52,6 +56,9 @@ pub fn judge(cell: &mut CellRecord, seed: u64) {
         .collect();
     if cell.rules_edition > 1 {
         second::demand(cell);
+    }
+    if cell.rules_edition > 3 {
+        fourth::demand(cell);
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) fn cell_of(costs: [&[u64]; 3], targets: Vec<Target>) -> CellRecord {
         arms: labels.map(arm).to_vec(),
         targets,
         rules_edition: 1,
+        failed_before: BTreeMap::new(),
         serving: None,
         rounds,
         rows: Vec::new(),
@@ -588,4 +589,26 @@ fn what_an_open_loop_offered_is_a_value_of_a_round() {
         ..RoundRecord::default()
     };
     assert_eq!(value(&closed, Metric::AchievedRatio), None);
+}
+
+#[test]
+fn the_fourth_edition_wants_a_second_run_for_a_fail() {
+    let verdict_of = |edition: u32, limit: f64, before: Option<&str>| {
+        let targets = vec![at_most(limit, 0.0)];
+        let mut cell = cell_of([&STEADY_10, &STEADY_10, &DOUBLE_10], targets);
+        cell.rules_edition = edition;
+        let earlier = before.map(|file| (String::from("cpu"), file.to_owned()));
+        cell.failed_before = earlier.into_iter().collect();
+        let row = judged(cell);
+        (row.verdict, row.reason)
+    };
+    // Half of theirs.
+    assert_eq!(verdict_of(3, 0.4, None), (Verdict::Fail, None));
+    let once = (Verdict::Inconclusive, Some(FAILED_ONCE.to_owned()));
+    assert_eq!(verdict_of(4, 0.4, None), once);
+    let twice = (Verdict::Fail, Some(String::from("as in one.json")));
+    assert_eq!(verdict_of(4, 0.4, Some("one.json")), twice);
+    for before in [None, Some("one.json")] {
+        assert_eq!(verdict_of(4, 0.6, before), (Verdict::Pass, None));
+    }
 }

@@ -187,6 +187,37 @@ fn the_code_map_is_the_section_of_that_name() {
     assert!(paths[1].1.contains(&"core/src/router/mod.rs".to_owned()));
 }
 
+/// The names of tests in a table stay those of tests.
+#[test]
+fn what_shows_that_a_mistake_is_not_made_exists() {
+    const DOCUMENT: &str = "docs/benchmarking.md";
+    let tree = Tree::open();
+    let is_test_folder =
+        |path: &str| path.starts_with("benches/src/") || path.starts_with("tests/");
+    let sources: String = (tree.texts())
+        .filter(|(path, _)| is_rust(path) && is_test_folder(path))
+        .map(|(_, text)| text)
+        .collect();
+    let document = tree.read(DOCUMENT);
+    let table = document
+        .lines()
+        .enumerate()
+        .skip_while(|(_, line)| *line != "| mistake | test |")
+        .take_while(|(_, line)| line.starts_with('|'));
+    let mut num_tests = 0;
+    let mut problems = Vec::new();
+    for (index, line) in table {
+        for name in backticked(line) {
+            num_tests += 1;
+            if !sources.contains(&format!("fn {name}(")) {
+                problems.push(problem(DOCUMENT, index + 1, &format!("no test `{name}`")));
+            }
+        }
+    }
+    expect_none(&problems);
+    assert!(num_tests >= 36, "{num_tests}");
+}
+
 #[test]
 fn documents_keep_their_length() {
     let tree = Tree::open();

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,6 +39,13 @@ impl SocketClock {
     }
 }
 
+/// A TCP connection whose small writes wait for nothing.
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// One HTTP/1.1 connection.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
@@ -53,11 +61,7 @@ impl Connection {
         let start = Instant::now();
         let clock = Rc::new(SocketClock::default());
         let socket: Box<dyn Socket> = match &target.address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
-            }
+            Address::Tcp(address) => Box::new(connect(*address).await?),
             Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
         };
         let stamped = Stamped {
@@ -229,5 +233,22 @@ impl AsyncWrite for Stamped {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_in_two_writes_waits_for_no_acknowledgement() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let stream = runtime.block_on(connect(address)).unwrap();
+        assert!(stream.nodelay().unwrap());
     }
 }

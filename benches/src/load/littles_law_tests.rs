@@ -102,7 +102,10 @@ fn a_lost_connection_makes_a_report_contradict_itself() {
     let unaccounted = report.unaccounted_ratio.unwrap();
     assert!(unaccounted > 0.02, "{unaccounted}");
     let error = report.check_invariants().unwrap_err().to_string();
-    assert!(error.contains("Little's law: time of connections"), "{error}");
+    assert!(
+        error.contains("Little's law: time of connections"),
+        "{error}"
+    );
 }
 
 /// More requests under way than there are connections.
@@ -114,5 +117,8 @@ fn a_response_that_counts_twice_makes_a_report_contradict_itself() {
     assert!(deviation <= 0.02, "{deviation}");
     report.littles_law_deviation = Some(2.0 * (1.0 + deviation) - 1.0);
     let error = report.check_invariants().unwrap_err().to_string();
-    assert!(error.contains("Little's law: requests under way"), "{error}");
+    assert!(
+        error.contains("Little's law: requests under way"),
+        "{error}"
+    );
 }

@@ -499,4 +499,42 @@ mod tests {
             Some((3_600_000_000_000, 3_600_000_000_000))
         );
     }
+
+    /// 10⁸ samples in every histogram of a thread, of all lengths: none of them grows, and all
+    /// together are a small part of the 50 MB that a run may take.
+    #[test]
+    fn a_hundred_million_samples_take_the_memory_of_none() {
+        let (target, _) = crate::load::parse_target("http://127.0.0.1:1/", None).unwrap();
+        let plan = LoadPlan {
+            pace: crate::load::Pace::Open(crate::load::OpenLoop::constant(1.0)),
+            ..LoadPlan::new(target, Vec::new())
+        };
+        let mut tally = Tally::new(&plan);
+        let histograms = |tally: &mut Tally| -> usize {
+            let open = tally.open.as_mut().unwrap();
+            [
+                &mut tally.latency_ok,
+                &mut tally.latency_error,
+                &mut tally.first_byte,
+                &mut tally.connect,
+                &mut open.latency_ok,
+                &mut open.lateness,
+            ]
+            .into_iter()
+            .map(|times| {
+                for power in 0..10 {
+                    let value = 10_u64.pow(power) * 37;
+                    times.histogram.saturating_record_n(value, 10_000_000);
+                }
+                times.histogram.distinct_values() * size_of::<u64>()
+            })
+            .sum()
+        };
+        let empty = Tally::new(&plan).latency_ok.histogram.distinct_values();
+        let bytes = histograms(&mut tally);
+        assert_eq!(tally.latency_ok.count(), 100_000_000);
+        assert_eq!(tally.latency_ok.histogram.distinct_values(), empty);
+        assert_eq!(histograms(&mut tally), bytes);
+        assert!(bytes < 2 << 20, "{bytes}");
+    }
 }

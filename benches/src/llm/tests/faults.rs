@@ -216,6 +216,37 @@ fn done_ends_an_answer_although_the_server_holds_on() {
     );
 }
 
+/// An end that a server without `TCP_NODELAY` holds back until the write before it is acknowledged,
+/// which happens on a connection that is used again (bench.md B28): it is shown, apart from the tokens.
+#[test]
+fn an_end_that_is_held_back_is_no_time_of_a_token() {
+    let server = Scripted::start(|asked| {
+        let mut acts = good(asked, Some(0), 5);
+        if asked.body["stream"] == json!(true) {
+            let end = acts.len() - 2;
+            acts.insert(end, Act::Pause(300));
+        }
+        acts
+    });
+    let report = measure(&plan(&server, &[Scenario::Decode]));
+    let samples = report.decode.unwrap().samples;
+    assert!(samples.iter().all(|sample| sample.connection_reused));
+    for sample in &samples {
+        let ms = |value: Option<f64>| value.unwrap();
+        let held = ms(sample.client_wall_done_after_last_ms);
+        assert!(held >= 100.0, "{sample:?}");
+        let last = ms(sample.client_wall_e2e_last_token_ms);
+        assert!(
+            (ms(sample.client_wall_total_ms) - last - held).abs() < 1.0,
+            "{sample:?}"
+        );
+        // It is in no time of a token.
+        let steps = sample.client_wall_tpot_ms.map_or(0.0, |each| 7.0 * each);
+        let tokens = ms(sample.client_wall_ttft_ms) + steps;
+        assert!((last - tokens).abs() < 1.0, "{sample:?}");
+    }
+}
+
 #[test]
 fn an_answer_without_done_ends_with_its_message() {
     let whole = [content("a"), content("b"), finish(), usage(263, 2, Some(0))];

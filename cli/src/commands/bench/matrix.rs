@@ -133,12 +133,22 @@ fn say(ui: &Ui, progress: Progress<'_>) -> Result<(), CliError> {
             let lines: Vec<_> = cell
                 .verdicts
                 .iter()
-                .map(|verdict| format!("  {}   {}\n", verdict.verdict.name(), verdict.rule))
+                .map(|verdict| {
+                    let reason = (verdict.reason.as_ref())
+                        .map_or_else(String::new, |reason| format!(": {reason}"));
+                    format!("  {}   {}{reason}\n", verdict.verdict.name(), verdict.rule)
+                })
                 .collect();
             let verdicts: Vec<_> = cell
                 .verdicts
                 .iter()
-                .map(|verdict| json!({"id": verdict.id, "verdict": verdict.verdict.name()}))
+                .map(|verdict| {
+                    json!({
+                        "id": verdict.id,
+                        "verdict": verdict.verdict.name(),
+                        "reason": verdict.reason,
+                    })
+                })
                 .collect();
             ui.event(
                 "judged",

@@ -67,8 +67,8 @@ pub use crate::middleware::{
 pub use crate::openapi::{DOCS_PATH, OPENAPI_PATH, OpenApi};
 pub use crate::problem::Problem;
 pub use crate::proxy::{
-    MAX_PROXY_CONNECTIONS, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT, PROXY_HEAD_TIMEOUT,
-    PROXY_TUNNEL_TIMEOUT, Proxy,
+    Forwarder, MAX_PROXY_CONNECTIONS, PROXY_BODY_TIMEOUT, PROXY_CONNECT_TIMEOUT,
+    PROXY_HEAD_TIMEOUT, PROXY_TUNNEL_TIMEOUT, Proxy,
 };
 pub use crate::request::{PathParams, Peer, Request};
 pub use crate::response::{IntoResponse, Json, Response, SharedFields};

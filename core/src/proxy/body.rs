@@ -120,23 +120,31 @@ pub(super) struct ResponseBody {
     /// Given back at the end of the body; dropped, and so closed, before.
     connection: Option<Connection>,
     timeout: Duration,
+    /// Whether the connection serves again at the end.
+    is_kept: bool,
     waiting_since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl ResponseBody {
-    pub(super) const fn new(inner: Incoming, connection: Connection, timeout: Duration) -> Self {
+    pub(super) const fn new(
+        inner: Incoming,
+        connection: Connection,
+        timeout: Duration,
+        is_kept: bool,
+    ) -> Self {
         Self {
             inner,
             connection: Some(connection),
             timeout,
+            is_kept,
             waiting_since: None,
             timer: None,
         }
     }
 
     fn give_back(&mut self) {
-        if let Some(connection) = self.connection.take() {
+        if let Some(connection) = self.connection.take().filter(|_| self.is_kept) {
             connection.put();
         }
     }

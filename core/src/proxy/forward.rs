@@ -67,6 +67,46 @@ pub(super) struct Client<'a> {
     pub(super) trusted: &'a [IpAddr],
 }
 
+/// Takes the headers of `request` as they are, but for those of the connection;
+/// only the client's address and scheme are added.
+///
+/// What the client claims about itself stays in front of that if it
+/// `keeps_claims`, and is dropped if not.
+pub(super) fn same_headers(
+    request: &mut Request,
+    client: &Client<'_>,
+    keeps_claims: bool,
+) -> HeaderMap {
+    let authority = request.uri().authority().cloned();
+    let mut headers = std::mem::take(request.headers_mut());
+    remove_hop_by_hop(&mut headers);
+    headers.remove(EXPECT);
+    headers.remove(CONTENT_LENGTH);
+    if let Some(asked) = authority.and_then(|name| HeaderValue::from_str(name.as_str()).ok()) {
+        headers.insert(HOST, asked);
+    }
+    join_cookies(&mut headers);
+    if !keeps_claims {
+        for name in &CLAIMS {
+            headers.remove(name);
+        }
+    }
+    let scheme = if client.is_tls { "https" } else { "http" };
+    let address = match client.peer {
+        Peer::Tcp(address) => Some(address.ip().to_canonical()),
+        Peer::Unix | Peer::Memory(_) | Peer::Unknown => None,
+    };
+    if let Some(address) = address {
+        append_to_list(&mut headers, X_FORWARDED_FOR, &address.to_string());
+    }
+    append_to_list(&mut headers, X_FORWARDED_PROTO, scheme);
+    if keeps_claims {
+        let element = forwarded(address, headers.get(HOST), scheme);
+        append_to_list(&mut headers, FORWARDED, &element);
+    }
+    headers
+}
+
 /// Takes the headers of `request` and turns them into those for `host`.
 pub(super) fn request_headers(
     request: &mut Request,
@@ -287,6 +327,54 @@ mod tests {
         for name in ["x-forwarded-for", "via", "host", "forwarded"] {
             assert!(headers.contains_key(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_plain_hop_adds_the_client_alone() {
+        let lines = [
+            ("host", "shop.example"),
+            ("connection", "close, x-mine"),
+            ("x-mine", "a"),
+            ("accept", "*/*"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+        ];
+        let with = |keeps_claims| {
+            let mut request = Request::new(Method::GET, Uri::from_static("/"), Body::empty());
+            for (name, value) in lines {
+                let value = HeaderValue::from_static(value);
+                request.headers_mut().append(name, value);
+            }
+            let client = Client {
+                peer: Peer::Tcp("192.0.2.7:99".parse().expect("an address")),
+                version: Version::HTTP_11,
+                is_tls: false,
+                trusted: &[],
+            };
+            same_headers(&mut request, &client, keeps_claims)
+        };
+        check(
+            &with(false),
+            &[
+                ("accept", "*/*"),
+                ("host", "shop.example"),
+                ("x-forwarded-for", "192.0.2.7"),
+                ("x-forwarded-proto", "http"),
+            ],
+        );
+        check(
+            &with(true),
+            &[
+                ("accept", "*/*"),
+                (
+                    "forwarded",
+                    "for=192.0.2.7;host=\"shop.example\";proto=http",
+                ),
+                ("host", "shop.example"),
+                ("x-forwarded-for", "203.0.113.9, 192.0.2.7"),
+                ("x-forwarded-proto", "https, http"),
+            ],
+        );
     }
 
     #[test]

@@ -25,14 +25,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER};
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 
 use self::body::{HeadBody, Progress, RequestBody, ResponseBody};
-use self::forward::{Client, add_via, remove_hop_by_hop, request_headers};
+use self::forward::{Client, add_via, remove_hop_by_hop, request_headers, same_headers};
 use self::pool::{ConnectError, Connection};
 use self::target::{Upstream, num_segments};
 use self::tunnel::Patience;
@@ -85,16 +85,35 @@ struct Settings {
     is_tls: bool,
     trusted: Vec<IpAddr>,
     authorities: Option<PathBuf>,
+    hop: Hop,
+}
+
+/// What a request shows of its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hop {
+    /// That of a proxy between servers.
+    Proxy,
+    /// Nothing but the client, as if there were no proxy.
+    Plain { keeps_claims: bool },
 }
 
 impl Proxy {
-    /// A proxy to `url`, such as `http://127.0.0.1:9000/base`.
+    /// A proxy to a server of ours that listens on a Unix socket.
     ///
-    /// # Errors
-    /// [`Error::Config`] when it is no such URL or its host has no address.
-    pub fn new(url: &str) -> Result<Self, Error> {
-        Ok(Self {
-            upstream: Arc::new(Upstream::parse(url)?),
+    /// A request arrives there as it came here: with the host, the path and
+    /// the headers that the client has sent, and with its address and scheme as
+    /// `X-Forwarded-For` and `X-Forwarded-Proto`. What the client itself says
+    /// in such headers stays before that if it `keeps_claims`. Every request has a
+    /// connection of its own, so that none meets one that ends.
+    pub fn unix(path: impl Into<PathBuf>, keeps_claims: bool) -> Self {
+        let mut proxy = Self::to(Upstream::unix(path.into()));
+        proxy.settings.hop = Hop::Plain { keeps_claims };
+        proxy
+    }
+
+    fn to(upstream: Upstream) -> Self {
+        Self {
+            upstream: Arc::new(upstream),
             settings: Settings {
                 connect_timeout: PROXY_CONNECT_TIMEOUT,
                 head_timeout: PROXY_HEAD_TIMEOUT,
@@ -104,8 +123,17 @@ impl Proxy {
                 is_tls: false,
                 trusted: Vec::new(),
                 authorities: None,
+                hop: Hop::Proxy,
             },
-        })
+        }
+    }
+
+    /// A proxy to `url`, such as `http://127.0.0.1:9000/base`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when it is no such URL or its host has no address.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Upstream::parse(url).map(Self::to)
     }
 
     /// Replaces [`PROXY_CONNECT_TIMEOUT`], [`PROXY_HEAD_TIMEOUT`] and
@@ -165,23 +193,13 @@ impl Proxy {
     /// [`Error::TlsFile`] or [`Error::Config`] for authorities that cannot be
     /// used.
     pub fn mount(self, router: Router, route: &str) -> Result<Router, Error> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         if route.contains(['{', '}']) {
             return Err(Error::RoutePattern {
                 path: route.to_owned(),
                 reason: "the route of a proxy has no parameters",
             });
         }
-        let authorities = self.settings.authorities.as_deref();
-        let is_secure = self.upstream.tls_name.is_some();
-        let tls = is_secure.then(|| secure::connector(authorities));
-        let handler = ProxyHandler(Arc::new(ProxyRoute {
-            tls: tls.transpose()?,
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            num_segments: num_segments(route),
-            upstream: self.upstream,
-            settings: self.settings,
-        }));
+        let handler = ProxyHandler(Arc::new(self.into_route(num_segments(route))?));
         let bare = route.trim_end_matches('/');
         let mut router = router;
         if !bare.is_empty() {
@@ -190,6 +208,50 @@ impl Proxy {
         router
             .any(&format!("{bare}/"), handler.clone())?
             .any(&format!("{bare}/{{*rest}}"), handler)
+    }
+
+    /// What passes requests on that somebody else has routed.
+    ///
+    /// # Errors
+    /// [`Error::TlsFile`] or [`Error::Config`] for authorities that cannot be
+    /// used.
+    pub fn forwarder(self) -> Result<Forwarder, Error> {
+        self.into_route(0).map(|route| Forwarder(Arc::new(route)))
+    }
+
+    fn into_route(self, num_segments: usize) -> Result<ProxyRoute, Error> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let authorities = self.settings.authorities.as_deref();
+        let is_secure = self.upstream.tls_name.is_some();
+        let tls = is_secure.then(|| secure::connector(authorities));
+        Ok(ProxyRoute {
+            tls: tls.transpose()?,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            num_segments,
+            upstream: self.upstream,
+            settings: self.settings,
+        })
+    }
+}
+
+/// Passes requests on to one upstream, on a lane; made by [`Proxy::forwarder`].
+#[derive(Clone)]
+pub struct Forwarder(Arc<ProxyRoute>);
+
+impl Forwarder {
+    /// Passes a request on; `Err` is this server's own answer, as the upstream
+    /// has given none.
+    pub async fn forward(&self, request: Request) -> Result<Response, Box<Response>> {
+        let answer = self.0.forward(request).await;
+        answer.map_err(|failure| Box::new(failure.into_response()))
+    }
+}
+
+impl fmt::Debug for Forwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forwarder")
+            .field("upstream", &self.0.upstream)
+            .finish_non_exhaustive()
     }
 }
 
@@ -278,12 +340,21 @@ impl Failure {
 
 type Outgoing = http::Request<RequestBody>;
 
+/// The target of a request as it came.
+fn same_target(request: &Request) -> Result<Uri, &'static str> {
+    let path = request.uri().path_and_query().cloned();
+    path.map(Uri::from).ok_or("the path is not valid")
+}
+
 impl ProxyRoute {
     async fn forward(&self, mut request: Request) -> Result<Response, Failure> {
-        let target = self
-            .upstream
-            .target(self.num_segments, request.path(), request.query())
-            .map_err(Failure::Path)?;
+        let target = match self.settings.hop {
+            Hop::Proxy => self
+                .upstream
+                .target(self.num_segments, request.path(), request.query()),
+            Hop::Plain { .. } => same_target(&request),
+        };
+        let target = target.map_err(Failure::Path)?;
         let method = request.method().clone();
         let upgrade = Upgrade::of(&mut request);
         let client = Client {
@@ -296,13 +367,19 @@ impl ProxyRoute {
         *outgoing.method_mut() = method.clone();
         *outgoing.uri_mut() = target;
         *outgoing.version_mut() = Version::HTTP_11;
-        *outgoing.headers_mut() = request_headers(&mut request, &self.upstream.host, &client);
+        *outgoing.headers_mut() = match self.settings.hop {
+            Hop::Proxy => request_headers(&mut request, &self.upstream.host, &client),
+            Hop::Plain { keeps_claims } => same_headers(&mut request, &client, keeps_claims),
+        };
         if upgrade.is_some() {
             Upgrade::ask(outgoing.headers_mut());
         }
         let body = request.into_body();
         let progress = (!body.is_end_stream()).then(|| Arc::new(Progress::new()));
-        let reused = Connection::take(self.number).await;
+        let reused = match self.settings.hop {
+            Hop::Proxy => Connection::take(self.number).await,
+            Hop::Plain { .. } => None,
+        };
         // What it takes to send the request a second time.
         let again = (reused.is_some() && progress.is_none() && method.is_idempotent())
             .then(|| outgoing.clone());
@@ -395,6 +472,12 @@ impl ProxyRoute {
         }
     }
 
+    fn keep(&self, connection: Connection) {
+        if self.settings.hop == Hop::Proxy {
+            connection.put();
+        }
+    }
+
     /// Turns the upstream's response into the client's.
     fn answer(
         &self,
@@ -407,18 +490,21 @@ impl ProxyRoute {
             return Err(Failure::Broken);
         }
         remove_hop_by_hop(&mut head.headers);
-        add_via(&mut head.headers, head.version);
+        if self.settings.hop == Hop::Proxy {
+            add_via(&mut head.headers, head.version);
+        }
         let body = if method == Method::HEAD {
             let length = head.headers.get(CONTENT_LENGTH);
             let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-            connection.put();
+            self.keep(connection);
             Body::custom(HeadBody(length))
         } else if incoming.is_end_stream() {
-            connection.put();
+            self.keep(connection);
             Body::empty()
         } else {
             let timeout = self.settings.body_timeout;
-            Body::custom(ResponseBody::new(incoming, connection, timeout))
+            let is_kept = self.settings.hop == Hop::Proxy;
+            Body::custom(ResponseBody::new(incoming, connection, timeout, is_kept))
         };
         head.version = Version::HTTP_11;
         Ok(http::Response::from_parts(head, body).into())

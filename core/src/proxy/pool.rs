@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,13 +17,13 @@ use std::{fmt, io};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::body::RequestBody;
-use super::target::Upstream;
+use super::target::{Place, Upstream};
 
 /// Idle connections that a lane keeps for one upstream.
 const MAX_IDLE_CONNECTIONS: usize = 32;
@@ -107,7 +108,16 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let permit = Permit::take(proxy, max_connections).ok_or(ConnectError::Full)?;
         let opened = timeout(limit, async {
-            let stream = connect(upstream).await.map_err(|_| ConnectError::Refused)?;
+            let addresses = match &upstream.place {
+                Place::Tcp(addresses) => addresses,
+                Place::Unix(path) => {
+                    let stream = UnixStream::connect(path).await;
+                    let stream = stream.map_err(|_| ConnectError::Refused)?;
+                    return Self::start(proxy, stream, permit).await;
+                }
+            };
+            let stream = connect(addresses).await;
+            let stream = stream.map_err(|_| ConnectError::Refused)?;
             let (Some(tls), Some(name)) = (tls, &upstream.tls_name) else {
                 return Self::start(proxy, stream, permit).await;
             };
@@ -182,9 +192,9 @@ impl Drop for Connection {
     }
 }
 
-async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
+async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut last = io::ErrorKind::NotFound.into();
-    for address in &upstream.addresses {
+    for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 // Without it a small body may wait for an acknowledgement:
@@ -206,6 +216,10 @@ impl Permit {
     fn take(proxy: u32, max: usize) -> Option<Self> {
         let num_open = POOLS.with(|pools| {
             let mut pools = pools.borrow_mut();
+            if !pools.contains_key(&proxy) {
+                // Proxies come and go; what is left of those that have gone is empty by now.
+                pools.retain(|_, pool| pool.num_open.load(Ordering::Relaxed) > 0);
+            }
             Arc::clone(&pools.entry(proxy).or_default().num_open)
         });
         (num_open.load(Ordering::Relaxed) < max).then(|| {

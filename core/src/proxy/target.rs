@@ -5,6 +5,7 @@
 //! what the route does not expose.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
 
 use http::Uri;
 use http::header::HeaderValue;
@@ -21,15 +22,32 @@ const KEY: &str = "server.proxy";
 pub(super) struct Upstream {
     /// Host and port as in the URL.
     pub(super) host: HeaderValue,
-    /// What the host resolved to.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) place: Place,
     /// Name that its certificate has to have, where it is reached by TLS.
     pub(super) tls_name: Option<ServerName<'static>>,
     /// Path of the URL without a slash at its end.
     base: String,
 }
 
+/// How an upstream is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// What the host resolved to.
+    Tcp(Vec<SocketAddr>),
+    Unix(PathBuf),
+}
+
 impl Upstream {
+    /// The server that listens on a Unix socket.
+    pub(super) fn unix(path: PathBuf) -> Self {
+        Self {
+            host: HeaderValue::from_static("localhost"),
+            place: Place::Unix(path),
+            tls_name: None,
+            base: String::new(),
+        }
+    }
+
     /// Reads a URL and resolves its host, once and for all.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |reason: String| Error::Config { key: KEY, reason };
@@ -71,7 +89,7 @@ impl Upstream {
             tls_name,
             host: HeaderValue::from_str(authority)
                 .map_err(|_| invalid(format!("{url:?}: the host is not ASCII")))?,
-            addresses,
+            place: Place::Tcp(addresses),
             base: uri.path().trim_end_matches('/').to_owned(),
         })
     }
@@ -206,15 +224,10 @@ mod tests {
         let upstream = Upstream::parse("http://[::1]:8080/x").expect("a URL");
         assert_eq!(upstream.host, "[::1]:8080");
         assert_eq!(upstream.tls_name, None);
-        assert_eq!(
-            upstream.addresses,
-            ["[::1]:8080".parse().expect("an address")]
-        );
+        let place = |address: &str| Place::Tcp(vec![address.parse().expect("an address")]);
+        assert_eq!(upstream.place, place("[::1]:8080"));
         let upstream = Upstream::parse("https://127.0.0.1/x").expect("a URL");
-        assert_eq!(
-            upstream.addresses,
-            ["127.0.0.1:443".parse().expect("an address")]
-        );
+        assert_eq!(upstream.place, place("127.0.0.1:443"));
         assert!(matches!(upstream.tls_name, Some(ServerName::IpAddress(_))));
     }
 }

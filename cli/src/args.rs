@@ -13,6 +13,7 @@ use justapi_bench::ledger::StrikeReason;
 
 use crate::application_args::{Check, Doctor, OpenApi, Routes, SelfArgs};
 use crate::config::{Given, Group, Kind, Origin, SETTINGS, Setting, Value, find, parse_time};
+use crate::dev_args::Dev;
 use crate::help;
 use crate::llm_args::BenchLlm;
 use crate::load_args::LoadFlags;
@@ -88,6 +89,9 @@ pub(crate) enum Command {
         after_long_help = help::EXIT_CODES,
     )]
     Serve(Box<Serve>),
+    /// Serve an application, and each new state of it as soon as it is saved.
+    #[command(help_template = help::template(help::DEV), after_long_help = help::EXIT_CODES)]
+    Dev(Box<Dev>),
     /// Measure a server under load, or check the ledger.
     #[command(help_template = help::template(help::BENCH), after_long_help = help::BENCH_EXIT_CODES)]
     Bench(Box<Bench>),

@@ -46,6 +46,7 @@ pub(crate) enum Code {
     WorkersFail,
     WorkerStuck,
     Interpreter,
+    WatchFallback,
     ManagedInstallation,
     NoRelease,
     NotInstalled,
@@ -69,7 +70,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 59] = [
+    pub(crate) const ALL: [Self; 60] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -110,6 +111,7 @@ impl Code {
         Self::WorkersFail,
         Self::WorkerStuck,
         Self::Interpreter,
+        Self::WatchFallback,
         Self::ManagedInstallation,
         Self::NoRelease,
         Self::NotInstalled,
@@ -174,6 +176,7 @@ impl Code {
             Self::WorkersFail => "JA522",
             Self::WorkerStuck => "JA523",
             Self::Interpreter => "JA601",
+            Self::WatchFallback => "JA602",
             Self::ManagedInstallation => "JA611",
             Self::NoRelease => "JA612",
             Self::NotInstalled => "JA613",
@@ -251,7 +254,11 @@ impl Code {
             Self::Application | Self::ApplicationOpaque | Self::BenchInvalid | Self::ServerLost => {
                 4
             }
-            Self::LaneStart | Self::SignalWatch | Self::Interpreter | Self::LedgerBroken => 6,
+            Self::LaneStart
+            | Self::SignalWatch
+            | Self::Interpreter
+            | Self::WatchFallback
+            | Self::LedgerBroken => 6,
             Self::DestinationConflict => 7,
             Self::Internal => 70,
         }
@@ -466,6 +473,12 @@ impl Code {
                  `justapi` in the version of this program. They are looked for beside this program, \
                  in VIRTUAL_ENV, in `.venv` and `venv` upwards, in CONDA_PREFIX and in PATH; \
                  `--python PATH` names one."
+            }
+            Self::WatchFallback => {
+                "`justapi dev` is not told of every change: the file system has no events (NFS, \
+                 SMB, 9P, virtiofs and other shares), a limit of the system's is reached \
+                 (`sysctl fs.inotify` has them), or a folder cannot be read. It looks at the \
+                 files again and again instead; `--poll-interval` says how often."
             }
             Self::ManagedInstallation => {
                 "This program was installed with the Python package `justapi`, so the package manager \

@@ -23,6 +23,13 @@ justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
 justapi serve --uds /run/justapi.sock --trusted-proxy unix --rate-limit 100/s
 justapi serve --check --config production.toml";
 
+/// Examples of `justapi dev`.
+pub(crate) const DEV: &str = "justapi dev
+justapi dev app:app --port 9000
+justapi dev app:app --reload-ignore 'data/**' --reload-include '*.yaml'
+justapi dev app:app --reload-strategy stop-first
+justapi dev app:app --poll";
+
 /// Examples of `justapi bench`.
 pub(crate) const BENCH: &str = "justapi bench http://127.0.0.1:8000/hello
 justapi bench http://127.0.0.1:8000/echo -c 64 -z 30s --body @order.json
@@ -137,6 +144,7 @@ pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
         JUSTAPI,
         NEW,
         SERVE,
+        DEV,
         BENCH,
         BENCH_LLM,
         PROFILE,

@@ -12,6 +12,7 @@ mod demo;
 mod demo_events;
 mod demo_form;
 mod descriptors;
+mod dev_args;
 mod error;
 mod help;
 mod holder;
@@ -98,6 +99,7 @@ fn dispatch(cli: Cli) -> Result<u8, CliError> {
     match cli.command {
         Command::New(new) => commands::new(&ui, &new),
         Command::Serve(serve) => commands::serve(&ui, &serve, config, verbose),
+        Command::Dev(dev) => commands::dev(&ui, &dev, config, verbose),
         Command::Bench(bench) => match bench.command {
             Some(command) => commands::bench_command(&ui, &command),
             None => commands::bench(&ui, &bench, config),

@@ -109,7 +109,7 @@ impl Ui {
         if self.quiet == 0 {
             if self.log_json {
                 self.message(&format!("{object}\n"));
-            } else {
+            } else if !human.is_empty() {
                 self.message(human);
             }
         }
@@ -231,16 +231,17 @@ pub(crate) fn odd(text: &str) -> String {
 
 /// An arrow, in ASCII where the locale is not UTF-8.
 pub(crate) fn arrow() -> &'static str {
+    if is_utf8() { "➜" } else { "->" }
+}
+
+/// Whether the locale's characters are those of Unicode.
+pub(crate) fn is_utf8() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
         .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
         .unwrap_or_default()
         .to_lowercase();
-    if locale.contains("utf-8") || locale.contains("utf8") {
-        "➜"
-    } else {
-        "->"
-    }
+    locale.contains("utf-8") || locale.contains("utf8")
 }
 
 /// The text with its colours, or without.

@@ -187,6 +187,7 @@ def serve(
     stuck_descriptor: int = -1,
     owns_sockets: bool = False,
     is_supervised: bool = False,
+    public_address: list[Any] | None = None,
 ) -> int:
     """Serves until SIGINT or SIGTERM, then drains; a second signal ends what is in flight.
 
@@ -208,6 +209,8 @@ def serve(
             end is answered.
         is_supervised: Whether a second signal says no more than the first. The kernel sends one
             for each thread of a supervisor that is killed; one that lives ends us by force.
+        public_address: Host and port that clients know, where the sockets are behind another
+            server's.
 
     Returns:
         The exit code.
@@ -241,6 +244,8 @@ def serve(
         lifespan = Lifespan(app)
         await lifespan.start()
         name = sockets[0].getsockname() if sockets else None
+        if public_address is not None:
+            name = tuple(public_address)
         served = Served(
             app,
             lifespan.state,

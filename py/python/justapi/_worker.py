@@ -169,17 +169,26 @@ def main() -> int:
     # A module that calls `run` as it is imported is served already.
     _run.is_worker = True
     ready = _Ready(given["ready_fd"])
+    dev = given.get("dev")
+    if dev is not None:
+        from justapi import _dev
+
+        _dev.prepare(dev, ready.tell)
+
+    def loaded() -> dict[str, Any]:
+        return {} if dev is None else {"dev": _dev.loaded()}
+
     folder = given.get("app_dir") or str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
         app, server = _as_interface(load(given["app"]), given)
     except AppNotFound as error:
-        ready.tell(failed=str(error), hint=error.hint)
+        ready.tell(failed=str(error), hint=error.hint, **loaded())
         _end_at_once(EXIT_APP)
     except BaseException as error:
         shown = format_from_user(error)
-        ready.tell(failed=f"importing {given['app']} failed", traceback=shown)
+        ready.tell(failed=f"importing {given['app']} failed", traceback=shown, **loaded())
         _end_at_once(EXIT_APP)
     # Imported late, so that an application that fails to import says so at once.
     from justapi._lanes import num_alive
@@ -205,13 +214,16 @@ def main() -> int:
             stuck_descriptor=given["ready_fd"],
             is_supervised=True,
             when_worn_out=lambda: ready.tell(recycle=True),
-            when_ready=lambda addresses: ready.tell(ready=True, addresses=addresses),
+            owns_sockets=given.get("owns_sockets", False),
+            public_address=given.get("public_address"),
+            when_ready=lambda addresses: ready.tell(ready=True, addresses=addresses, **loaded()),
         )
     except StartupFailed as error:
-        ready.tell(failed="the application failed to start", traceback=str(error))
+        shown = str(error)
+        ready.tell(failed="the application failed to start", traceback=shown, **loaded())
         _end_at_once(EXIT_APP)
     except SettingRefused as error:
-        ready.tell(failed=str(error), hint=error.hint)
+        ready.tell(failed=str(error), hint=error.hint, **loaded())
         _end_at_once(EXIT_APP)
     # There is nothing left to stop, and a default action would hide how it went.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -14,7 +14,7 @@ use crate::holder::Holder;
 /// Ports after the wanted one that are tried for the hint.
 const PORTS_TRIED: u16 = 20;
 
-pub(super) fn explain(error: &Error, plan: &Plan) -> CliError {
+pub(crate) fn explain(error: &Error, plan: &Plan) -> CliError {
     match error {
         Error::Bind { address, source } => address.parse().map_or_else(
             |_| unix_bind(address, source),

@@ -3,11 +3,11 @@
 //! Guarantee: a graceful stop exits 0; a start that fails says which setting
 //! is at fault.
 
-mod failure;
-mod owner;
-mod pid_file;
-mod plan;
-mod python;
+pub(super) mod failure;
+pub(super) mod owner;
+pub(super) mod pid_file;
+pub(super) mod plan;
+pub(super) mod python;
 mod server;
 
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::error::{CliError, Code, plain};
 use crate::ui::{Ui, arrow, faint, good, heading, link};
 
 /// Exit status of a process that a signal ended is this plus its number.
-const SIGNAL_BASE: u8 = 128;
+pub(crate) const SIGNAL_BASE: u8 = 128;
 
 pub(crate) fn serve(
     ui: &Ui,
@@ -192,7 +192,7 @@ fn say_event(ui: &Ui, event: &ServerEvent<'_>) {
 }
 
 /// The name of a signal that stops a server.
-fn signal_name(signal: i32) -> &'static str {
+pub(crate) fn signal_name(signal: i32) -> &'static str {
     match signal {
         signal_hook::consts::SIGINT => "SIGINT",
         signal_hook::consts::SIGTERM => "SIGTERM",

@@ -18,7 +18,7 @@ pub(crate) const OWNER: &str = "JUSTAPI_OWNER";
 ///
 /// # Errors
 /// [`Code::SignalWatch`] when that cannot be had, or the owner has ended already.
-pub(super) fn end_with_owner() -> Result<Option<Reaper>, CliError> {
+pub(crate) fn end_with_owner() -> Result<Option<Reaper>, CliError> {
     let Ok(owner) = env::var(OWNER) else {
         return Ok(None);
     };

@@ -11,10 +11,10 @@ use crate::error::{CliError, Code};
 
 /// A pid file that holds our id.
 #[derive(Debug)]
-pub(super) struct PidFile(PathBuf);
+pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
-    pub(super) fn write(path: &Path) -> Result<Self, CliError> {
+    pub(crate) fn write(path: &Path) -> Result<Self, CliError> {
         fs::write(path, format!("{}\n", process::id())).map_err(|error| {
             CliError::new(
                 Code::PidFile,

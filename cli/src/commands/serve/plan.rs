@@ -19,9 +19,9 @@ use crate::error::{CliError, Code, plain};
 #[derive(Debug)]
 pub(crate) struct Plan {
     places: Vec<Place>,
-    pub(super) lanes: usize,
-    pub(super) pid_file: Option<PathBuf>,
-    pub(super) backlog: u32,
+    pub(crate) lanes: usize,
+    pub(crate) pid_file: Option<PathBuf>,
+    pub(crate) backlog: u32,
     has_docs: bool,
     /// The server, but for the hosts that it trusts.
     server: ServerConfig,
@@ -106,7 +106,7 @@ impl Plan {
     }
 
     /// Whether folders are served.
-    pub(super) fn has_files(&self) -> bool {
+    pub(crate) fn has_files(&self) -> bool {
         !self.server.files.folders.is_empty()
     }
 
@@ -133,12 +133,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`Code::HostUnknown`].
-    pub(super) fn listens(&self) -> Result<Vec<Listen>, CliError> {
+    pub(crate) fn listens(&self) -> Result<Vec<Listen>, CliError> {
         self.places.iter().map(Place::listen).collect()
     }
 
     /// The settings of the server that is to listen on `listens`.
-    pub(super) fn server_config(&self, listens: &[Listen]) -> ServerConfig {
+    pub(crate) fn server_config(&self, listens: &[Listen]) -> ServerConfig {
         let mut server = self.server.clone();
         trust(&mut server, &self.trusted, listens);
         server
@@ -182,19 +182,19 @@ impl Plan {
     ///
     /// # Errors
     /// A setting that cannot be used.
-    pub(super) fn server(&self, router: Router, listens: Vec<Listen>) -> Result<Server, Error> {
+    pub(crate) fn server(&self, router: Router, listens: Vec<Listen>) -> Result<Server, Error> {
         let server = Server::new(router).lanes(self.lanes).backlog(self.backlog);
         let server = self.server_config(&listens).apply(server)?;
         Ok(listens.into_iter().fold(server, Server::listen))
     }
 
     /// Whether clients speak TLS.
-    pub(super) const fn has_tls(&self) -> bool {
+    pub(crate) const fn has_tls(&self) -> bool {
         self.server.tls.is_some()
     }
 
     /// Address of their own that metrics are to have.
-    pub(super) const fn metrics_address(&self) -> Option<SocketAddr> {
+    pub(crate) const fn metrics_address(&self) -> Option<SocketAddr> {
         match self.server.metrics {
             MetricsMount::Address(address) => Some(address),
             _ => None,
@@ -202,12 +202,12 @@ impl Plan {
     }
 
     /// Whether `path` is the one that metrics are to have.
-    pub(super) fn has_metrics_at(&self, path: &str) -> bool {
+    pub(crate) fn has_metrics_at(&self, path: &str) -> bool {
         matches!(&self.server.metrics, MetricsMount::Path(metrics) if metrics == path)
     }
 
     /// Where `bound` has its metrics: a path or a URL; `None` when off.
-    pub(super) fn metrics_place(&self, bound: &Bound) -> Option<String> {
+    pub(crate) fn metrics_place(&self, bound: &Bound) -> Option<String> {
         match &self.server.metrics {
             MetricsMount::Path(path) => Some(path.clone()),
             _ => Some(format!("http://{}/metrics", bound.metrics_address()?)),

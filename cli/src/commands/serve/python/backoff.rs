@@ -12,7 +12,7 @@ const MAX_DOUBLINGS: u32 = 16;
 
 /// Failures in a row of one kind.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     /// Failures that are answered without a pause.
     patience: u32,
     max_pause: Duration,
@@ -21,7 +21,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    pub(super) const fn new(patience: u32, max_pause: Duration) -> Self {
+    pub(crate) const fn new(patience: u32, max_pause: Duration) -> Self {
         Self {
             patience,
             max_pause,
@@ -31,20 +31,20 @@ impl Backoff {
     }
 
     /// Notes a failure; returns how many there have been in a row.
-    pub(super) fn failed(&mut self, now: Instant) -> u32 {
+    pub(crate) fn failed(&mut self, now: Instant) -> u32 {
         self.num_failures = self.num_failures.saturating_add(1);
         self.not_before = Some(now + self.pause());
         self.num_failures
     }
 
     /// Notes that it went well.
-    pub(super) const fn succeeded(&mut self) {
+    pub(crate) const fn succeeded(&mut self) {
         self.num_failures = 0;
         self.not_before = None;
     }
 
     /// When it may be tried again, if that is not now.
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         self.not_before.filter(|due| *due > now)
     }
 

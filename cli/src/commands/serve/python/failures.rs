@@ -10,7 +10,7 @@ use crate::config::Warning;
 use crate::error::{CliError, Code};
 
 /// That a worker has ended by itself.
-pub(super) fn has_ended(worker: &Worker, status: &io::Result<ExitStatus>) -> Warning {
+pub(crate) fn has_ended(worker: &Worker, status: &io::Result<ExitStatus>) -> Warning {
     let why = worker
         .failure
         .as_ref()
@@ -43,7 +43,7 @@ pub(super) fn has_ended(worker: &Worker, status: &io::Result<ExitStatus>) -> War
 }
 
 /// That the system has no process to spare, and what will follow.
-pub(super) fn refused(error: &io::Error) -> Warning {
+pub(crate) fn refused(error: &io::Error) -> Warning {
     let hint = limit_hint(error).map_or_else(String::new, |hint| format!("; {hint}"));
     Warning {
         code: Code::WorkerEnded,
@@ -53,7 +53,7 @@ pub(super) fn refused(error: &io::Error) -> Warning {
 }
 
 /// That it has had none for so long that nobody tries again.
-pub(super) fn given_up(error: &io::Error) -> CliError {
+pub(crate) fn given_up(error: &io::Error) -> CliError {
     with_limit_hint(
         CliError::new(Code::WorkersFail, "a worker cannot be started again").with_cause(error),
         error,
@@ -61,7 +61,7 @@ pub(super) fn given_up(error: &io::Error) -> CliError {
 }
 
 /// That the first workers cannot be started.
-pub(super) fn cannot_spawn(error: &io::Error) -> CliError {
+pub(crate) fn cannot_spawn(error: &io::Error) -> CliError {
     with_limit_hint(
         CliError::new(Code::Interpreter, "a worker cannot be started").with_cause(error),
         error,
@@ -69,7 +69,7 @@ pub(super) fn cannot_spawn(error: &io::Error) -> CliError {
 }
 
 /// Says which limit of the system's has been reached, if one has.
-pub(super) fn with_limit_hint(failed: CliError, error: &io::Error) -> CliError {
+pub(crate) fn with_limit_hint(failed: CliError, error: &io::Error) -> CliError {
     match limit_hint(error) {
         Some(hint) => failed.with_hint(hint),
         None => failed,
@@ -91,7 +91,7 @@ fn limit_hint(error: &io::Error) -> Option<&'static str> {
 }
 
 /// Why the first workers do not serve, when one has ended.
-pub(super) fn not_started(failure: Option<Started>, status: &io::Result<ExitStatus>) -> CliError {
+pub(crate) fn not_started(failure: Option<Started>, status: &io::Result<ExitStatus>) -> CliError {
     failure.map_or_else(
         || {
             CliError::new(
@@ -104,7 +104,7 @@ pub(super) fn not_started(failure: Option<Started>, status: &io::Result<ExitStat
 }
 
 /// Why the application does not serve, with the user's own frames.
-pub(super) fn reported(failure: Started) -> CliError {
+pub(crate) fn reported(failure: Started) -> CliError {
     let what = failure.failed.unwrap_or_default();
     let error = CliError::new(Code::Application, what);
     let error = match failure.traceback {
@@ -118,7 +118,7 @@ pub(super) fn reported(failure: Started) -> CliError {
 }
 
 /// That the application takes too long to start.
-pub(super) fn late() -> CliError {
+pub(crate) fn late() -> CliError {
     CliError::new(Code::Application, "the application did not start in time")
         .with_hint("give it longer with `--start-timeout`")
 }

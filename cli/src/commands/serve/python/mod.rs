@@ -4,11 +4,12 @@
 //! workers that it supervises.
 
 mod backoff;
-mod failures;
-mod interpreter;
-mod settings;
+pub(in crate::commands) mod crew;
+pub(in crate::commands) mod failures;
+pub(in crate::commands) mod interpreter;
+pub(in crate::commands) mod settings;
 mod supervisor;
-mod worker;
+pub(in crate::commands) mod worker;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ use crate::ui::{Ui, arrow, faint, heading, link};
 ///
 /// # Errors
 /// As [`settings::check`].
-pub(crate) fn check(config: &Config) -> Result<(), CliError> {
+pub(in crate::commands) fn check(config: &Config) -> Result<(), CliError> {
     settings::check(config)
 }
 
@@ -118,7 +119,7 @@ fn bind(plan: &Plan, listens: &[Listen]) -> Result<Bound, CliError> {
 }
 
 /// The socket of metrics with an address of their own.
-fn bind_metrics(plan: &Plan) -> Result<Option<SharedListener>, CliError> {
+pub(in crate::commands) fn bind_metrics(plan: &Plan) -> Result<Option<SharedListener>, CliError> {
     let Some(address) = plan.metrics_address() else {
         return Ok(None);
     };
@@ -140,7 +141,9 @@ impl Drop for Unlink {
 }
 
 /// Sends signals to the supervisor from a thread of their own.
-fn watch_signals(events: &Sender<Event>) -> Result<(), CliError> {
+pub(in crate::commands) fn watch_signals<E: From<Event> + Send + 'static>(
+    events: &Sender<E>,
+) -> Result<(), CliError> {
     let failed = |error: std::io::Error| {
         CliError::new(Code::SignalWatch, "cannot watch for signals").with_cause(&error)
     };
@@ -150,7 +153,7 @@ fn watch_signals(events: &Sender<Event>) -> Result<(), CliError> {
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                if events.send(Event::Signal(signal)).is_err() {
+                if events.send(Event::Signal(signal).into()).is_err() {
                     break;
                 }
             }

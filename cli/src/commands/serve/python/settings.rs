@@ -11,7 +11,7 @@ use crate::error::CliError;
 
 /// Number of worker processes: together they have a lane for each processor
 /// unless told otherwise.
-pub(super) fn num_workers(config: &Config) -> usize {
+pub(crate) fn num_workers(config: &Config) -> usize {
     match config.value("python.workers").number() {
         Some(workers) => workers as usize,
         None => {
@@ -25,7 +25,7 @@ pub(super) fn num_workers(config: &Config) -> usize {
 ///
 /// One unless told otherwise, on free-threaded interpreters too: what a
 /// lifespan makes on its event loop is of no use to the loops of other lanes.
-pub(super) fn num_lanes(config: &Config) -> usize {
+pub(crate) fn num_lanes(config: &Config) -> usize {
     let lanes = config.value("server.lanes").number();
     lanes.map_or(1, |lanes| lanes as usize)
 }
@@ -34,7 +34,7 @@ pub(super) fn num_lanes(config: &Config) -> usize {
 ///
 /// # Errors
 /// A setting that means nothing to one.
-pub(super) fn check(config: &Config) -> Result<(), CliError> {
+pub(crate) fn check(config: &Config) -> Result<(), CliError> {
     let is_given = |key| *config.origin(key) != Origin::Default;
     if is_given("server.docs") {
         let message =
@@ -49,7 +49,7 @@ pub(super) fn check(config: &Config) -> Result<(), CliError> {
 }
 
 /// The settings of one worker, without its descriptors.
-pub(super) fn of_worker(config: &Config, plan: &Plan, app: &str, listens: &[Listen]) -> Value {
+pub(crate) fn of_worker(config: &Config, plan: &Plan, app: &str, listens: &[Listen]) -> Value {
     // An application that is not ours answers these itself unless somebody
     // wants the server to; what it is the worker knows.
     let asked = ["server.health", "metrics.path"];

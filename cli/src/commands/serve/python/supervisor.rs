@@ -16,7 +16,7 @@
 use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use std::{cmp, io, thread};
+use std::{cmp, io};
 
 use justapi_core::SharedListener;
 use rustix::process::Signal;
@@ -24,9 +24,10 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::backoff::Backoff;
+use super::crew::Crew;
 use super::failures;
 use super::interpreter::Interpreter;
-use super::worker::{Event, Phase, Started, Worker, how};
+use super::worker::{Event, Phase, Start, Started, Worker, how};
 use crate::config::Warning;
 use crate::error::{CliError, Code};
 use crate::ui::Ui;
@@ -43,12 +44,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 const MAX_REPLACEMENT_PAUSE: Duration = Duration::from_mins(1);
 /// How often memory is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a worker gets to end once it has said why it does not serve.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long workers get beyond their grace time.
 const MARGIN: Duration = Duration::from_secs(2);
-/// Time for the stacks of one worker, which take about a millisecond.
-const STACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the supervisor was told.
 #[derive(Debug)]
@@ -75,10 +72,8 @@ pub(super) struct Report {
 pub(super) struct Supervisor<'a> {
     ui: &'a Ui,
     orders: Orders,
-    events: Sender<Event>,
+    crew: Crew<Event>,
     inbox: Receiver<Event>,
-    workers: Vec<Worker>,
-    next_number: u64,
     /// Workers to be replaced, one after the other.
     to_replace: Vec<u64>,
     /// Workers that ended soon after their start.
@@ -107,10 +102,8 @@ impl<'a> Supervisor<'a> {
         Self {
             ui,
             orders,
-            events,
+            crew: Crew::new(events),
             inbox,
-            workers: Vec::new(),
-            next_number: 1,
             to_replace: Vec::new(),
             fast_ends: Backoff::new(PATIENT_FAILURES, MAX_PAUSE),
             refusals: Backoff::new(0, MAX_PAUSE),
@@ -132,29 +125,39 @@ impl<'a> Supervisor<'a> {
         }
         let deadline = Instant::now() + self.orders.start_timeout;
         let mut is_old = false;
-        while self.workers.iter().any(|one| one.phase == Phase::Starting) {
+        while self
+            .crew
+            .workers
+            .iter()
+            .any(|one| one.phase == Phase::Starting)
+        {
             let until = self
+                .crew
                 .last_words_end()
                 .map_or(deadline, |end| end.min(deadline));
             let wait = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(wait) {
                 // Some may have loaded what has changed since.
                 Ok(Event::Signal(SIGHUP)) => is_old = true,
-                Ok(Event::Signal(SIGQUIT)) => self.show_stacks(),
+                Ok(Event::Signal(SIGQUIT)) => self.crew.show_stacks(),
                 Ok(Event::Signal(signal)) => {
                     self.begin_stop(signal);
                     return self.run().map(Some);
                 }
                 Ok(Event::Started(number, started)) => self.started(number, started),
                 Ok(Event::Ended(number, status)) => {
-                    let failure = self.worker(number).and_then(|one| one.failure.take());
-                    self.workers.retain(|one| one.number != number);
-                    self.kill_all();
+                    let failure = self.crew.get_mut(number).and_then(|one| one.failure.take());
+                    self.crew.workers.retain(|one| one.number != number);
+                    self.crew.kill_all();
                     return Err(failures::not_started(failure, &status));
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    self.kill_all();
-                    let failure = self.workers.iter_mut().find_map(|one| one.failure.take());
+                    self.crew.kill_all();
+                    let failure = self
+                        .crew
+                        .workers
+                        .iter_mut()
+                        .find_map(|one| one.failure.take());
                     return Err(failure.map_or_else(failures::late, failures::reported));
                 }
             }
@@ -167,7 +170,7 @@ impl<'a> Supervisor<'a> {
 
     /// Process ids of the workers.
     pub(super) fn pids(&self) -> Vec<i32> {
-        let pids = self.workers.iter().map(|one| one.pid.as_raw_nonzero());
+        let pids = self.crew.workers.iter().map(|one| one.pid.as_raw_nonzero());
         pids.map(std::num::NonZero::get).collect()
     }
 
@@ -178,7 +181,7 @@ impl<'a> Supervisor<'a> {
     pub(super) fn run(&mut self) -> Result<Report, CliError> {
         loop {
             if let Some(stop) = &self.stop
-                && self.workers.is_empty()
+                && self.crew.workers.is_empty()
             {
                 return Ok(Report {
                     signal: stop.signal,
@@ -187,7 +190,7 @@ impl<'a> Supervisor<'a> {
             }
             match self.inbox.recv_timeout(self.pause()) {
                 Ok(Event::Signal(SIGHUP)) => self.roll(),
-                Ok(Event::Signal(SIGQUIT)) => self.show_stacks(),
+                Ok(Event::Signal(SIGQUIT)) => self.crew.show_stacks(),
                 Ok(Event::Signal(signal)) => self.begin_stop(signal),
                 Ok(Event::Started(number, started)) => self.started(number, started),
                 Ok(Event::Ended(number, status)) => self.ended(number, &status)?,
@@ -216,7 +219,7 @@ impl<'a> Supervisor<'a> {
 
     /// Workers that there should be, and are not.
     fn num_missing(&self) -> usize {
-        let workers = self.workers.iter();
+        let workers = self.crew.workers.iter();
         let there = workers.filter(|one| one.phase != Phase::Stopping && one.replaces.is_none());
         self.orders.num_workers.saturating_sub(there.count())
     }
@@ -225,13 +228,13 @@ impl<'a> Supervisor<'a> {
     fn catch_up(&mut self) -> Result<(), CliError> {
         let now = Instant::now();
         if let Some(stop) = &mut self.stop {
-            if now >= stop.deadline && !self.workers.is_empty() {
+            if now >= stop.deadline && !self.crew.workers.is_empty() {
                 stop.finished = false;
-                self.kill_all();
+                self.crew.kill_all();
             }
             return Ok(());
         }
-        self.end_late_starts(now);
+        self.crew.end_late_starts(now, self.orders.start_timeout);
         while self.num_missing() > 0 && self.start_due(now).is_none() {
             if let Err(error) = self.spawn(None) {
                 self.refused(&error)?;
@@ -241,44 +244,13 @@ impl<'a> Supervisor<'a> {
         self.replace_next(now)
     }
 
-    /// When the first of the workers that have failed should have ended.
-    fn last_words_end(&self) -> Option<Instant> {
-        let failed = self.workers.iter().filter_map(|one| one.failed);
-        failed.min().map(|failed| failed + LAST_WORDS)
-    }
-
-    /// Ends workers that take too long to start, or to end when that has failed.
-    fn end_late_starts(&mut self, now: Instant) {
-        let start_timeout = self.orders.start_timeout;
-        for worker in &mut self.workers {
-            if worker.phase != Phase::Starting {
-                continue;
-            }
-            let since = |then| now.saturating_duration_since(then);
-            let is_late = since(worker.started) >= start_timeout;
-            let is_left_over = worker
-                .failed
-                .is_some_and(|failed| since(failed) >= LAST_WORDS);
-            if is_late && worker.failure.is_none() {
-                worker.failure = Some(Started {
-                    failed: Some("the application did not start in time".to_owned()),
-                    ..Started::default()
-                });
-            }
-            // A thread of the application's may keep one that has said why it fails.
-            if is_late || is_left_over {
-                worker.signal(Signal::KILL);
-            }
-        }
-    }
-
     /// Notes that the system has no process to spare.
     ///
     /// # Errors
     /// [`Code::WorkersFail`] if that goes on, and no worker is left.
     fn refused(&mut self, error: &io::Error) -> Result<(), CliError> {
         let num_refusals = self.refusals.failed(Instant::now());
-        if num_refusals > MAX_FAILURES && self.workers.is_empty() {
+        if num_refusals > MAX_FAILURES && self.crew.workers.is_empty() {
             return Err(failures::given_up(error));
         }
         // What comes after it has the same reason.
@@ -288,24 +260,16 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    fn worker(&mut self, number: u64) -> Option<&mut Worker> {
-        self.workers.iter_mut().find(|one| one.number == number)
-    }
-
     fn spawn(&mut self, replaces: Option<u64>) -> io::Result<()> {
-        let number = self.next_number;
-        self.next_number += 1;
         let orders = &self.orders;
-        let mut worker = Worker::start(
-            number,
-            &orders.interpreter,
-            &orders.settings,
-            &orders.sockets,
-            orders.metrics.as_ref(),
-            &self.events,
-        )?;
+        let start = Start {
+            interpreter: &orders.interpreter,
+            settings: &orders.settings,
+            sockets: &orders.sockets,
+            metrics: orders.metrics.as_ref(),
+        };
+        let worker = self.crew.spawn(start, |_| ())?;
         worker.replaces = replaces;
-        self.workers.push(worker);
         self.refusals.succeeded();
         Ok(())
     }
@@ -317,7 +281,7 @@ impl<'a> Supervisor<'a> {
         if started.recycle {
             return self.replace_worn(number);
         }
-        let Some(worker) = self.worker(number) else {
+        let Some(worker) = self.crew.get_mut(number) else {
             return;
         };
         if started.ran.is_some() {
@@ -338,7 +302,7 @@ impl<'a> Supervisor<'a> {
         };
         self.replacements.succeeded();
         // A second signal would end one that drains already.
-        if let Some(old) = self.worker(old)
+        if let Some(old) = self.crew.get_mut(old)
             && old.phase != Phase::Stopping
         {
             old.stop();
@@ -347,7 +311,7 @@ impl<'a> Supervisor<'a> {
 
     /// Has a worker replaced, as soon as a replacement serves.
     fn replace_worn(&mut self, number: u64) {
-        let Some(worker) = self.worker(number) else {
+        let Some(worker) = self.crew.get_mut(number) else {
             return;
         };
         worker.is_worn = true;
@@ -357,17 +321,20 @@ impl<'a> Supervisor<'a> {
     /// Has a worker replaced, unless that has begun.
     fn replace(&mut self, number: u64) {
         let has_begun = self.to_replace.contains(&number)
-            || self.workers.iter().any(|one| one.replaces == Some(number));
+            || self
+                .crew
+                .workers
+                .iter()
+                .any(|one| one.replaces == Some(number));
         if !has_begun {
             self.to_replace.push(number);
         }
     }
 
     fn ended(&mut self, number: u64, status: &io::Result<ExitStatus>) -> Result<(), CliError> {
-        let Some(index) = self.workers.iter().position(|one| one.number == number) else {
+        let Some(worker) = self.crew.remove(number) else {
             return Ok(());
         };
-        let worker = self.workers.remove(index);
         self.to_replace.retain(|one| *one != number);
         let is_clean = matches!(status, Ok(status) if status.success());
         if let Some(stop) = &mut self.stop {
@@ -391,7 +358,7 @@ impl<'a> Supervisor<'a> {
             self.fast_ends.succeeded();
         }
         if self.fast_ends.failed(Instant::now()) > MAX_FAILURES {
-            self.kill_all();
+            self.crew.kill_all();
             return Err(CliError::new(
                 Code::WorkersFail,
                 format!("workers end as fast as they start: {}", how(status)),
@@ -402,7 +369,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn replacement_of(&mut self, number: u64) -> Option<&mut Worker> {
-        let mut workers = self.workers.iter_mut();
+        let mut workers = self.crew.workers.iter_mut();
         workers.find(|one| one.replaces == Some(number))
     }
 
@@ -411,14 +378,14 @@ impl<'a> Supervisor<'a> {
         self.replacements.failed(Instant::now());
         self.to_replace.insert(0, old);
         // What is only of an older version is better than what does not start.
-        let workers = &self.workers;
+        let workers = &self.crew.workers;
         self.to_replace.retain(|number| {
             workers
                 .iter()
                 .any(|one| one.number == *number && one.is_worn)
         });
         // One that is stuck does not go on: its place is one to be filled as any.
-        if let Some(old) = self.worker(old)
+        if let Some(old) = self.crew.get_mut(old)
             && old.is_stuck
         {
             old.signal(Signal::KILL);
@@ -429,7 +396,7 @@ impl<'a> Supervisor<'a> {
     fn note_stuck(&mut self, number: u64, is_stuck: bool) {
         // A stop of the whole server has a deadline of its own.
         let is_stopping = self.stop.is_some();
-        let Some(worker) = self.worker(number) else {
+        let Some(worker) = self.crew.get_mut(number) else {
             return;
         };
         worker.is_stuck = is_stuck;
@@ -466,7 +433,7 @@ impl<'a> Supervisor<'a> {
         if self.stop.is_some() {
             return;
         }
-        let there = self.workers.iter();
+        let there = self.crew.workers.iter();
         let there = there.filter(|one| one.phase != Phase::Stopping);
         let numbers: Vec<u64> = there.map(|one| one.number).collect();
         for number in numbers {
@@ -478,12 +445,16 @@ impl<'a> Supervisor<'a> {
 
     /// Starts the next replacement unless one is starting.
     fn replace_next(&mut self, now: Instant) -> Result<(), CliError> {
-        let is_busy = self.workers.iter().any(|one| one.phase == Phase::Starting);
+        let is_busy = self
+            .crew
+            .workers
+            .iter()
+            .any(|one| one.phase == Phase::Starting);
         let is_early = self.replacements.due(now).is_some() || self.refusals.due(now).is_some();
         if is_busy || is_early {
             return Ok(());
         }
-        let workers = &self.workers;
+        let workers = &self.crew.workers;
         self.to_replace.retain(|number| {
             let worker = workers.iter().find(|one| one.number == *number);
             worker.is_some_and(|one| one.phase == Phase::Serving)
@@ -498,23 +469,11 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Has the workers show what their threads do, one after the other: they write to one
-    /// descriptor, in many pieces.
-    fn show_stacks(&self) {
-        for worker in &self.workers {
-            // It would end one that does not listen for it yet.
-            if worker.phase != Phase::Starting {
-                worker.show_stacks();
-                thread::sleep(STACK_PAUSE);
-            }
-        }
-    }
-
     fn look_at_memory(&mut self) {
         let Some(most) = self.orders.max_resident_bytes else {
             return;
         };
-        let workers = self.workers.iter();
+        let workers = self.crew.workers.iter();
         let large = workers.filter(|one| {
             one.phase == Phase::Serving && one.resident_bytes().is_some_and(|bytes| bytes > most)
         });
@@ -527,7 +486,7 @@ impl<'a> Supervisor<'a> {
     fn begin_stop(&mut self, signal: i32) {
         debug_assert!(signal == SIGINT || signal == SIGTERM, "others do not stop");
         if self.stop.is_some() {
-            return self.kill_all();
+            return self.crew.kill_all();
         }
         self.stop = Some(Stop {
             signal,
@@ -543,7 +502,7 @@ impl<'a> Supervisor<'a> {
         for listener in &self.orders.sockets {
             listener.refuse_newcomers();
         }
-        for worker in &mut self.workers {
+        for worker in &mut self.crew.workers {
             // A second signal would end one that drains already.
             if worker.phase != Phase::Stopping {
                 worker.stop();
@@ -552,18 +511,6 @@ impl<'a> Supervisor<'a> {
         // The last worker that closes them is to be the last that has them.
         self.orders.sockets.clear();
         self.orders.metrics = None;
-    }
-
-    fn kill_all(&self) {
-        for worker in &self.workers {
-            worker.signal(Signal::KILL);
-        }
-    }
-}
-
-impl Drop for Supervisor<'_> {
-    fn drop(&mut self) {
-        self.kill_all();
     }
 }
 

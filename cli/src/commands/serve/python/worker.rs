@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread;
@@ -28,7 +29,7 @@ const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// What the supervisor hears.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A signal to the supervisor.
     Signal(i32),
     /// What a worker said of its start.
@@ -40,63 +41,101 @@ pub(super) enum Event {
 /// A worker's line about its start.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Started {
-    pub(super) ready: bool,
+pub(crate) struct Started {
+    pub(crate) ready: bool,
     /// Why it does not serve.
-    pub(super) failed: Option<String>,
-    pub(super) traceback: Option<String>,
+    pub(crate) failed: Option<String>,
+    pub(crate) traceback: Option<String>,
     /// What to do about it.
-    pub(super) hint: Option<String>,
+    pub(crate) hint: Option<String>,
     /// It has served as many requests as it should.
-    pub(super) recycle: bool,
+    pub(crate) recycle: bool,
     /// Whether its lane does not move on, when that has changed.
-    pub(super) stuck: Option<bool>,
+    pub(crate) stuck: Option<bool>,
     /// The route that the thread ran last that has crashed.
-    pub(super) ran: Option<String>,
+    pub(crate) ran: Option<String>,
+    /// What it says to `justapi dev` alone.
+    pub(crate) dev: Loaded,
+}
+
+/// What a worker of `justapi dev` has loaded.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Loaded {
+    /// It has loaded what it was asked to, and waits to be told to go on.
+    pub(crate) standby: bool,
+    /// Why it must not be used: it has loaded what may change.
+    pub(crate) spoilt: Option<String>,
+    /// Files of the application, and others outside of the environment.
+    pub(crate) files: Vec<PathBuf>,
+    /// Modules that come from the environment.
+    pub(crate) modules: Vec<String>,
+    /// Folders of the environment that packages are installed in.
+    pub(crate) environment: Vec<PathBuf>,
+    /// Whether a debugger has the terminal, when that has changed.
+    pub(crate) debugged: Option<bool>,
 }
 
 /// A worker that runs.
 #[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) number: u64,
-    pub(super) pid: Pid,
-    pub(super) started: Instant,
-    pub(super) phase: Phase,
+pub(crate) struct Worker {
+    pub(crate) number: u64,
+    pub(crate) pid: Pid,
+    pub(crate) started: Instant,
+    pub(crate) phase: Phase,
     /// Whether it has ever answered requests.
-    pub(super) has_served: bool,
+    pub(crate) has_served: bool,
     /// Whether its lane does not move on.
-    pub(super) is_stuck: bool,
+    pub(crate) is_stuck: bool,
     /// Whether it is to be replaced whatever became of an attempt.
-    pub(super) is_worn: bool,
+    pub(crate) is_worn: bool,
     /// The worker that ends once this one serves.
-    pub(super) replaces: Option<u64>,
+    pub(crate) replaces: Option<u64>,
     /// What it said when its start failed.
-    pub(super) failure: Option<Started>,
+    pub(crate) failure: Option<Started>,
     /// When it said so.
-    pub(super) failed: Option<Instant>,
+    pub(crate) failed: Option<Instant>,
     /// The route that it crashed in, or just after.
-    pub(super) ran: Option<String>,
+    pub(crate) ran: Option<String>,
 }
 
 /// Life of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
+    /// It loads nothing of the application before it is told to.
+    Waiting,
     Starting,
     Serving,
     Stopping,
 }
 
+/// What a worker is started with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start<'a> {
+    pub(crate) interpreter: &'a Interpreter,
+    /// What it is told.
+    pub(crate) settings: &'a Value,
+    /// What it serves.
+    pub(crate) sockets: &'a [SharedListener],
+    /// Where its metrics are, if they have an address of their own.
+    pub(crate) metrics: Option<&'a SharedListener>,
+}
+
 impl Worker {
-    /// Starts a worker on `sockets`, and `metrics` for its metrics; its life is
-    /// told to `events`.
-    pub(super) fn start(
+    /// Starts a worker whose life is told to `events`; `prepare` has the last
+    /// word about its process.
+    pub(crate) fn start<E: From<Event> + Send + 'static>(
         number: u64,
-        interpreter: &Interpreter,
-        settings: &Value,
-        sockets: &[SharedListener],
-        metrics: Option<&SharedListener>,
-        events: &Sender<Event>,
+        start: Start<'_>,
+        events: &Sender<E>,
+        prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
+        let Start {
+            interpreter,
+            settings,
+            sockets,
+            metrics,
+        } = start;
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfd(&writer, FdFlags::empty())?;
         for socket in sockets.iter().chain(metrics) {
@@ -116,15 +155,17 @@ impl Worker {
         settings["worker"] = json!(number);
         // First, so that a process is never left without somebody who waits for it.
         let watcher = watch(number, reader, events)?;
-        let child = Command::new(&interpreter.path)
+        let mut command = Command::new(&interpreter.path);
+        command
             .args(["-m", "justapi._worker"])
             .env(VARIABLE, settings.to_string())
             // What owns the supervisor is nothing to programs that the application starts.
             .env_remove(OWNER)
             .stdin(Stdio::null())
             // Ctrl-C in a terminal is for the supervisor alone.
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        prepare(&mut command);
+        let child = command.spawn()?;
         drop(writer);
         let pid = Pid::from_child(&child);
         watcher
@@ -146,7 +187,7 @@ impl Worker {
     }
 
     /// Asks the worker to drain and end; one that cannot hear it is ended.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.phase = Phase::Stopping;
         self.signal(if self.is_stuck {
             Signal::KILL
@@ -156,17 +197,17 @@ impl Worker {
     }
 
     /// Has the worker show what its threads do.
-    pub(super) fn show_stacks(&self) {
+    pub(crate) fn show_stacks(&self) {
         self.signal(Signal::QUIT);
     }
 
     /// Sends a signal; one that has ended meanwhile needs none.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap_or_default();
     }
 
     /// Memory that it has in use, in bytes; `None` once it has ended.
-    pub(super) fn resident_bytes(&self) -> Option<u64> {
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
         let path = format!("/proc/{}/statm", self.pid.as_raw_nonzero());
         let text = fs::read_to_string(path).ok()?;
         let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
@@ -175,7 +216,11 @@ impl Worker {
 }
 
 /// Tells `events` what the process that it is sent says, then how it ended.
-fn watch(number: u64, reader: OwnedFd, events: &Sender<Event>) -> io::Result<SyncSender<Child>> {
+fn watch<E: From<Event> + Send + 'static>(
+    number: u64,
+    reader: OwnedFd,
+    events: &Sender<E>,
+) -> io::Result<SyncSender<Child>> {
     let events = events.clone();
     let (sender, receiver) = sync_channel::<Child>(1);
     thread::Builder::new()
@@ -187,10 +232,10 @@ fn watch(number: u64, reader: OwnedFd, events: &Sender<Event>) -> io::Result<Syn
             };
             // What cannot be heard is no reason to leave the process alone.
             let heard = hear(&child, File::from(reader), |started| {
-                drop(events.send(Event::Started(number, started)));
+                drop(events.send(Event::Started(number, started).into()));
             });
             drop(heard);
-            drop(events.send(Event::Ended(number, child.wait())));
+            drop(events.send(Event::Ended(number, child.wait()).into()));
         })?;
     Ok(sender)
 }
@@ -251,7 +296,7 @@ impl Lines {
 }
 
 /// How a worker ended, in words.
-pub(super) fn how(status: &io::Result<ExitStatus>) -> String {
+pub(crate) fn how(status: &io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => match (status.signal(), status.code()) {
             (Some(signal), _) => format!("killed by {}", signal_name(signal)),

@@ -1,0 +1,280 @@
+//! Why new code does not serve, and how that is shown: in the terminal, as a
+//! page, as text and as JSON.
+//!
+//! Guarantee: the place in the user's own code comes first.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::watch::shown;
+use crate::error::CliError;
+
+/// Lines shown around the one that is wrong.
+const CONTEXT_LINES: usize = 3;
+/// Longest source that is read for them.
+const MAX_SOURCE_BYTES: u64 = 1024 * 1024;
+/// Lines of a traceback in the terminal.
+const MAX_TRACE_LINES: usize = 40;
+
+/// Why it does not serve.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What did not work, such as `importing app:app failed`.
+    pub(crate) what: String,
+    /// `NameError: name 'x' is not defined`, if an exception is the reason.
+    pub(crate) exception: Option<String>,
+    /// What the interpreter or the compiler has said.
+    pub(crate) trace: Option<String>,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) hint: Option<String>,
+    /// The lines around [`Self::place`], by number.
+    pub(crate) source: Vec<(usize, String)>,
+}
+
+/// One call on the way to the failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+    pub(crate) function: Option<String>,
+    /// Whether it is in the user's own code.
+    pub(crate) is_own: bool,
+}
+
+impl Failure {
+    /// A failure without an exception.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            ..Self::default()
+        }
+    }
+
+    /// A failure with what the interpreter has said of it.
+    pub(crate) fn traced(what: impl Into<String>, trace: &str) -> Self {
+        let mut failure = Self::new(what);
+        let trace = trace.trim_end();
+        failure.frames = frames(trace);
+        // A caused exception is the last that is told of.
+        failure.exception = trace
+            .lines()
+            .rfind(|line| !line.is_empty() && !line.starts_with([' ', '\t']))
+            .map(str::to_owned);
+        failure.trace = Some(trace.to_owned());
+        if let Some(place) = failure.place() {
+            failure.source = source_around(&place.file, place.line);
+        }
+        failure
+    }
+
+    /// A failure of this program's own.
+    pub(crate) fn of(error: &CliError) -> Self {
+        let mut failure = Self::new(error.message());
+        failure.hint = error.hint().map(str::to_owned);
+        if let Some(location) = error.location() {
+            let file = fs::canonicalize(&location.path).unwrap_or(location.path.clone());
+            failure.source = source_around(&file, location.line);
+            failure.frames.push(Frame {
+                file,
+                line: location.line,
+                function: None,
+                is_own: true,
+            });
+        }
+        failure
+    }
+
+    /// Where it went wrong: the last of the user's own lines.
+    pub(crate) fn place(&self) -> Option<&Frame> {
+        let own = self.frames.iter().rfind(|frame| frame.is_own);
+        own.or(self.frames.last())
+    }
+
+    /// In one line.
+    pub(crate) fn summary(&self) -> &str {
+        self.exception.as_deref().unwrap_or(&self.what)
+    }
+
+    /// For the terminal, under the line that says that it failed.
+    pub(crate) fn details(&self, root: &Path) -> String {
+        let mut text = String::new();
+        if let Some(place) = self.place() {
+            line(
+                &mut text,
+                &format!("  --> {}:{}", shown(&place.file, root), place.line),
+            );
+            for (number, source) in &self.source {
+                let mark = if *number == place.line { '>' } else { ' ' };
+                line(&mut text, &format!("  {mark} {number:4} | {source}"));
+            }
+        }
+        if let Some(exception) = &self.exception {
+            line(&mut text, &format!("  {exception}"));
+        }
+        if let Some(trace) = &self.trace
+            && (self.frames.len() > 1 || self.exception.is_none())
+        {
+            let lines: Vec<&str> = trace.lines().collect();
+            let skipped = lines.len().saturating_sub(MAX_TRACE_LINES);
+            if skipped > 0 {
+                line(&mut text, &format!("  ({skipped} lines before)"));
+            }
+            for one in &lines[skipped..] {
+                line(&mut text, &format!("  {one}"));
+            }
+        }
+        if let Some(hint) = &self.hint {
+            line(&mut text, &format!("  hint      {hint}"));
+        }
+        text
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self, root: &Path) -> Value {
+        let place = self.place();
+        json!({
+            "what": self.what,
+            "exception": self.exception,
+            "file": place.map(|place| shown(&place.file, root)),
+            "line": place.map(|place| place.line),
+            "source": self.source.iter().map(|(number, text)| json!({
+                "line": number,
+                "text": text,
+            })).collect::<Vec<_>>(),
+            "frames": self.frames.iter().map(|frame| json!({
+                "file": shown(&frame.file, root),
+                "line": frame.line,
+                "function": frame.function,
+                "own": frame.is_own,
+            })).collect::<Vec<_>>(),
+            "traceback": self.trace,
+            "hint": self.hint,
+        })
+    }
+}
+
+fn line(text: &mut String, line: &str) {
+    writeln!(text, "{}", line.trim_end()).expect("strings can always grow");
+}
+
+/// The frames that a traceback names, the last call last.
+fn frames(trace: &str) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for line in trace.lines() {
+        // Each exception of a chain has its own way to it; the last one counts.
+        if line.starts_with("Traceback (most recent call last)") {
+            frames.clear();
+        }
+        frames.extend(frame(line));
+    }
+    frames
+}
+
+/// `  File "app.py", line 3, in handler`, and without the last part where a
+/// file does not even parse.
+fn frame(line: &str) -> Option<Frame> {
+    let rest = line.trim_start().strip_prefix("File \"")?;
+    let (file, rest) = rest.rsplit_once("\", line ")?;
+    let (number, function) = match rest.split_once(", in ") {
+        Some((number, function)) => (number, Some(function.to_owned())),
+        None => (rest, None),
+    };
+    Some(Frame {
+        is_own: is_own(file),
+        file: PathBuf::from(file),
+        line: number.trim().parse().ok()?,
+        function,
+    })
+}
+
+fn is_own(file: &str) -> bool {
+    let is_of_environment = ["/site-packages/", "/dist-packages/", "/lib/python3"];
+    !file.starts_with('<') && !is_of_environment.iter().any(|part| file.contains(part))
+}
+
+fn source_around(file: &Path, place: usize) -> Vec<(usize, String)> {
+    let is_readable = fs::metadata(file).is_ok_and(|one| one.len() <= MAX_SOURCE_BYTES);
+    let text = if is_readable {
+        fs::read(file).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let text = String::from_utf8_lossy(&text);
+    let first = place.saturating_sub(CONTEXT_LINES).max(1);
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.to_owned()))
+        .skip(first - 1)
+        .take_while(|(number, _)| *number <= place + CONTEXT_LINES)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "Traceback (most recent call last):
+  File \"/p/app.py\", line 2, in <module>
+    import routes
+  File \"/p/a b/routes.py\", line 7, in <module>
+    thing = make()
+            ^^^^^^
+  File \"/p/.venv/lib/python3.11/site-packages/x/y.py\", line 9, in make
+    raise ValueError(1)
+ValueError: 1
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File \"/p/app.py\", line 4, in <module>
+    use(thing)
+  File \"/p/.venv/lib/python3.11/site-packages/x/z.py\", line 1, in use
+KeyError: 'thing'";
+
+    #[test]
+    fn the_users_own_line_is_the_place() {
+        let failure = Failure::traced("importing app:app failed", TRACE);
+        let place = failure.place().expect("a place");
+        assert_eq!(
+            (place.file.as_path(), place.line),
+            (Path::new("/p/app.py"), 4)
+        );
+        assert_eq!(failure.summary(), "KeyError: 'thing'");
+        assert_eq!(failure.frames.len(), 2);
+        let before = frames(TRACE.split_once("\n\nDuring").expect("both").0);
+        let own: Vec<_> = before.iter().map(|frame| frame.is_own).collect();
+        assert_eq!(own, [true, true, false]);
+        assert_eq!(before[1].file, Path::new("/p/a b/routes.py"));
+        assert_eq!(before[1].function.as_deref(), Some("<module>"));
+    }
+
+    #[test]
+    fn a_file_that_does_not_parse_has_a_place() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let file = folder.path().join("app.py");
+        fs::write(&file, "a\nb\nc\nd\ndef f(:\nf\ng\nh\ni\n").expect("it is written");
+        let trace = format!(
+            "  File \"{}\", line 5\n    def f(:\n          ^\nSyntaxError: invalid syntax",
+            file.display()
+        );
+        let failure = Failure::traced("importing app:app failed", &trace);
+        assert_eq!(failure.place().expect("a place").line, 5);
+        assert_eq!(failure.summary(), "SyntaxError: invalid syntax");
+        let numbers: Vec<_> = failure.source.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [2, 3, 4, 5, 6, 7, 8]);
+        let text = failure.details(folder.path());
+        assert!(text.starts_with("  --> app.py:5\n       2 | b\n"), "{text}");
+        assert!(text.contains("\n  >    5 | def f(:\n"), "{text}");
+    }
+
+    #[test]
+    fn words_without_a_trace_are_shown_as_they_are() {
+        let failure = Failure::new("the worker ended before it served: killed by SIGABRT");
+        assert_eq!(failure.place(), None);
+        assert!(failure.summary().ends_with("SIGABRT"));
+        assert_eq!(failure.details(Path::new("/p")), "");
+    }
+}

@@ -1,0 +1,205 @@
+//! The workers of `justapi dev`: how they are started, told to go on, and ended.
+//!
+//! Guarantee: each worker listens on a socket of its own, so that nothing that
+//! was meant for one meets another, and nobody but this program connects to it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use justapi_core::{Listen, Proxy, SharedListener};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Signal, kill_process_group};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::front::Generation;
+use super::supervisor::Event;
+use crate::commands::serve::python::crew::Crew;
+use crate::commands::serve::python::interpreter::Interpreter;
+use crate::commands::serve::python::worker::{Phase, Start, Worker};
+
+/// As good as for ever: a debugger may hold an answer for as long as it likes.
+const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// More than there are descriptors for.
+const MAX_CONNECTIONS: usize = 100_000;
+const BACKLOG: u32 = 1024;
+/// Longest folder that the name of a socket fits behind, of 108 bytes.
+const MAX_FOLDER_BYTES: usize = 80;
+
+/// What every worker is started with.
+#[derive(Debug)]
+pub(super) struct Orders {
+    pub(super) interpreter: Interpreter,
+    pub(super) settings: Value,
+    pub(super) metrics: Option<SharedListener>,
+    /// Where they run: by its path, as it may be another folder by then.
+    pub(super) folder: PathBuf,
+    /// Variables that are not in this program's environment.
+    pub(super) environment: Vec<(String, String)>,
+    /// Whether standard output is for events alone.
+    pub(super) has_json: bool,
+    /// Whether what clients say of themselves in headers is passed on.
+    pub(super) keeps_claims: bool,
+    pub(super) is_tls: bool,
+}
+
+/// What is known of a worker beside its process.
+#[derive(Debug)]
+struct Member {
+    generation: Arc<Generation>,
+    /// What it waits for the word on.
+    go: Option<File>,
+    socket: PathBuf,
+}
+
+/// The workers there are.
+#[derive(Debug)]
+pub(super) struct Team {
+    pub(super) orders: Orders,
+    pub(super) crew: Crew<Event>,
+    members: BTreeMap<u64, Member>,
+    folder: TempDir,
+    num_sockets: u64,
+}
+
+impl Team {
+    /// # Errors
+    /// There is no place for sockets.
+    pub(super) fn new(orders: Orders, events: Sender<Event>) -> io::Result<Self> {
+        let builder = || {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix("justapi-dev-");
+            builder
+        };
+        let mut folder = builder().tempdir()?;
+        if folder.path().as_os_str().as_bytes().len() > MAX_FOLDER_BYTES {
+            folder = builder().tempdir_in("/tmp")?;
+        }
+        Ok(Self {
+            orders,
+            crew: Crew::new(events),
+            members: BTreeMap::new(),
+            folder,
+            num_sockets: 0,
+        })
+    }
+
+    /// Starts a worker that loads the application at once.
+    ///
+    /// # Errors
+    /// The system has no process to spare, or the interpreter is gone.
+    pub(super) fn start(&mut self) -> io::Result<u64> {
+        self.spawn(json!({}), None)
+    }
+
+    /// Starts a worker that loads `modules`, and waits for [`Self::go`].
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(super) fn start_ahead(&mut self, modules: &[String]) -> io::Result<u64> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        fcntl_setfd(&reader, FdFlags::empty())?;
+        let told = json!({"modules": modules, "go_fd": reader.as_raw_fd()});
+        let number = self.spawn(told, Some(File::from(writer)))?;
+        if let Some(worker) = self.crew.get_mut(number) {
+            worker.phase = Phase::Waiting;
+        }
+        Ok(number)
+    }
+
+    /// Has a worker that waits load the application; whether it can.
+    pub(super) fn go(&mut self, number: u64) -> bool {
+        let go = self
+            .members
+            .get_mut(&number)
+            .and_then(|member| member.go.take());
+        let (Some(mut go), Some(worker)) = (go, self.crew.get_mut(number)) else {
+            return false;
+        };
+        worker.phase = Phase::Starting;
+        worker.started = Instant::now();
+        go.write_all(b"{}\n").is_ok()
+    }
+
+    fn spawn(&mut self, told: Value, go: Option<File>) -> io::Result<u64> {
+        self.num_sockets += 1;
+        let socket = self.folder.path().join(self.num_sockets.to_string());
+        let listen = Listen::Unix {
+            path: socket.clone(),
+            mode: 0o600,
+        };
+        let sockets = SharedListener::bind(&listen, BACKLOG, false);
+        let sockets = sockets.map_err(|error| io::Error::other(error.to_string()))?;
+        let forwarder = Proxy::unix(&socket, self.orders.keeps_claims)
+            .timeouts(CONNECT_TIMEOUT, NO_TIMEOUT, NO_TIMEOUT)
+            .tunnel_timeout(NO_TIMEOUT)
+            .max_connections(MAX_CONNECTIONS)
+            .tls(self.orders.is_tls)
+            .forwarder()
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let mut settings = self.orders.settings.clone();
+        settings["dev"] = told;
+        let start = Start {
+            interpreter: &self.orders.interpreter,
+            settings: &settings,
+            sockets: &sockets,
+            metrics: self.orders.metrics.as_ref(),
+        };
+        let has_json = self.orders.has_json;
+        let (environment, folder) = (&self.orders.environment, &self.orders.folder);
+        let worker = self.crew.spawn(start, |command| {
+            command.current_dir(folder).env("PYTHONUNBUFFERED", "1");
+            command.envs(environment.iter().map(|(name, value)| (name, value)));
+            // For a debugger of the application's.
+            command.stdin(Stdio::inherit());
+            if has_json && let Ok(errors) = io::stderr().as_fd().try_clone_to_owned() {
+                command.stdout(Stdio::from(errors));
+            }
+        })?;
+        let number = worker.number;
+        let generation = Generation::new(forwarder);
+        self.members.insert(
+            number,
+            Member {
+                generation,
+                go,
+                socket,
+            },
+        );
+        Ok(number)
+    }
+
+    pub(super) fn generation(&self, number: u64) -> Option<Arc<Generation>> {
+        let member = self.members.get(&number)?;
+        Some(Arc::clone(&member.generation))
+    }
+
+    /// Ends a worker at once, with all that it has started.
+    pub(super) fn kill(&mut self, number: u64) {
+        if let Some(worker) = self.crew.get_mut(number) {
+            worker.phase = Phase::Stopping;
+            worker.signal(Signal::KILL);
+        }
+    }
+
+    /// Takes out a worker that has ended, and ends what it has left behind.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Worker> {
+        if let Some(member) = self.members.remove(&number) {
+            drop(fs::remove_file(member.socket));
+        }
+        let worker = self.crew.remove(number)?;
+        // Its process group may be empty, which is fine.
+        kill_process_group(worker.pid, Signal::KILL).unwrap_or_default();
+        Some(worker)
+    }
+}

@@ -1,0 +1,271 @@
+//! What `justapi dev` says: lines for people on standard error, events for
+//! programs on standard output.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use serde_json::{Value, json};
+use signal_hook::consts::SIGINT;
+
+use super::failure::Failure;
+use super::keys::{self, Key};
+use super::watch::{Change, Mode, shown};
+use crate::commands::serve::signal_name;
+use crate::error::CliError;
+use crate::ui::{Ui, arrow, faint, good, heading, is_utf8, link};
+
+const BAD: Style = AnsiColor::Red.on_default().bold();
+/// Files that a line names.
+const MAX_NAMED: usize = 3;
+
+/// What the first lines say, once it is known whether the code works.
+#[derive(Debug)]
+pub(super) struct Heading {
+    pub(super) app: String,
+    pub(super) python: String,
+    pub(super) urls: Vec<String>,
+    /// Mode and number of folders, once it has begun.
+    pub(super) watching: Option<(Mode, usize)>,
+    pub(super) has_keys: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Voice<'a> {
+    pub(super) ui: &'a Ui,
+    pub(super) root: PathBuf,
+    pub(super) is_verbose: bool,
+    /// The page that the key `o` opens.
+    pub(super) url: Option<String>,
+}
+
+impl Voice<'_> {
+    /// Where it listens, and whether the code works.
+    pub(super) fn listening(
+        &self,
+        heading_of: &Heading,
+        pid: Option<i32>,
+        failure: Option<&Failure>,
+    ) -> Result<(), CliError> {
+        let Heading {
+            app,
+            python,
+            urls,
+            watching,
+            has_keys,
+        } = heading_of;
+        let mut lines = vec![format!(
+            "{}  dev   {app}   {}",
+            heading(&format!("justapi {}", env!("CARGO_PKG_VERSION"))),
+            faint(&format!("Python {python}   pid {}", std::process::id()))
+        )];
+        for url in urls {
+            lines.push(format!("  {} {}", arrow(), link(url)));
+        }
+        let mode = watching.map_or_else(String::new, |(mode, num_folders)| match mode {
+            Mode::Native => format!(" (native, {num_folders} folders)"),
+            Mode::Polling(period) => format!(" (polling every {} ms)", period.as_millis()),
+        });
+        let keys = if *has_keys { keys::SUMMARY } else { "" };
+        lines.push(faint(&format!(
+            "  watching {}{mode}{keys}",
+            self.root.display()
+        )));
+        self.ui.event(
+            "listening",
+            json!({
+                "url": urls.first(),
+                "urls": urls,
+                "application": app,
+                "python": python,
+                "ok": failure.is_none(),
+                "worker": pid,
+                "pid": std::process::id(),
+            }),
+            &(lines.join("\n") + "\n"),
+        )?;
+        match failure {
+            Some(failure) => self.failed(&[], failure, false, Duration::ZERO),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn watching(
+        &self,
+        mode: Mode,
+        num_files: usize,
+        num_folders: usize,
+    ) -> Result<(), CliError> {
+        let period = match mode {
+            Mode::Native => None,
+            Mode::Polling(period) => Some(period.as_millis() as u64),
+        };
+        self.ui.event(
+            "watching",
+            json!({
+                "root": self.root,
+                "poll_ms": period,
+                "files": num_files,
+                "folders": num_folders,
+            }),
+            "",
+        )
+    }
+
+    /// New code serves.
+    pub(super) fn reloaded(
+        &self,
+        changes: &[Change],
+        elapsed: Duration,
+        boot: Duration,
+        pid: Option<i32>,
+    ) -> Result<(), CliError> {
+        self.ui.event(
+            "reload",
+            json!({
+                "ok": true,
+                "files": self.names(changes),
+                "ms": milliseconds(elapsed),
+                "boot_ms": milliseconds(boot),
+                "worker": pid,
+            }),
+            &format!(
+                "{} {}   served in {} ms\n",
+                good(if is_utf8() { "↻" } else { "reload" }),
+                self.cause(changes),
+                elapsed.as_millis(),
+            ),
+        )
+    }
+
+    /// New code does not work.
+    pub(super) fn failed(
+        &self,
+        changes: &[Change],
+        failure: &Failure,
+        is_stale: bool,
+        elapsed: Duration,
+    ) -> Result<(), CliError> {
+        let place = match failure.place() {
+            Some(place) => format!("{}:{}", shown(&place.file, &self.root), place.line),
+            None => self.cause(changes),
+        };
+        let who = if is_stale {
+            "the last good code still serves"
+        } else {
+            "nothing serves until it works"
+        };
+        let head = format!(
+            "{BAD}{}{BAD:#} {place}   {}   {}\n",
+            if is_utf8() { "✗" } else { "x" },
+            failure.what,
+            faint(who),
+        );
+        self.ui.event(
+            "failed",
+            json!({
+                "ok": false,
+                "files": self.names(changes),
+                "ms": milliseconds(elapsed),
+                "stale": is_stale,
+                "error": failure.json(&self.root),
+            }),
+            &(head + &failure.details(&self.root)),
+        )
+    }
+
+    /// The worker that served has ended.
+    pub(super) fn crashed(&self, how: &str) -> Result<(), CliError> {
+        self.ui.event(
+            "crashed",
+            json!({"how": how}),
+            &format!(
+                "{BAD}{}{BAD:#} the worker has ended by itself: {how}\n",
+                if is_utf8() { "✗" } else { "x" },
+            ),
+        )
+    }
+
+    /// Pages or styles have changed, no code.
+    pub(super) fn pages(&self, changes: &[Change], num_pages: usize) -> Result<(), CliError> {
+        let plural = if num_pages == 1 { "" } else { "s" };
+        self.ui.event(
+            "pages",
+            json!({"files": self.names(changes), "pages": num_pages}),
+            &format!(
+                "{} {}   {num_pages} page{plural} told\n",
+                good(if is_utf8() { "↻" } else { "reload" }),
+                self.cause(changes),
+            ),
+        )
+    }
+
+    pub(super) fn note(&self, text: &str) -> Result<(), CliError> {
+        self.ui
+            .event("note", json!({"text": text}), &format!("{text}\n"))
+    }
+
+    pub(super) fn verbose(&self, text: &str) {
+        if self.is_verbose {
+            self.ui.note(&format!("{}\n", faint(text)));
+        }
+    }
+
+    pub(super) fn stopping(&self, signal: i32, is_terminal: bool) -> Result<(), CliError> {
+        // The terminal has shown `^C` in this line.
+        let gap = if signal == SIGINT && is_terminal {
+            "\n"
+        } else {
+            ""
+        };
+        self.ui.event(
+            "stopping",
+            json!({"signal": signal_name(signal)}),
+            &format!("{gap}stopping; a second signal ends everything at once\n"),
+        )
+    }
+
+    /// A key that has to do with this side alone.
+    pub(super) fn key(&self, key: Key) {
+        match key {
+            Key::Help => self.ui.note(keys::HELP),
+            Key::Clear => self.ui.note("\x1b[H\x1b[2J\x1b[3J"),
+            Key::Open => {
+                if let Some(url) = &self.url
+                    && let Err(error) = keys::open(url)
+                {
+                    self.ui.note(&format!("{url} cannot be opened: {error}\n"));
+                }
+            }
+            Key::Reload | Key::Quit => {}
+        }
+    }
+
+    fn names(&self, changes: &[Change]) -> Vec<Value> {
+        let names = changes
+            .iter()
+            .map(|change| json!(shown(&change.path, &self.root)));
+        names.collect()
+    }
+
+    /// The changed files, or the word that there are none.
+    fn cause(&self, changes: &[Change]) -> String {
+        cause(changes, &self.root)
+    }
+}
+
+fn cause(changes: &[Change], root: &Path) -> String {
+    if changes.is_empty() {
+        return "the application".to_owned();
+    }
+    let named = changes.iter().take(MAX_NAMED);
+    let named: Vec<String> = named.map(|change| shown(&change.path, root)).collect();
+    match changes.len().saturating_sub(MAX_NAMED) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
+}

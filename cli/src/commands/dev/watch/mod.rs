@@ -1,0 +1,479 @@
+//! Tells the supervisor which files have changed.
+//!
+//! Guarantee: each change is told once, however many events it makes, and none
+//! is lost: where events overflow or do not come, everything is looked at
+//! again. Between the first word of a change and the verdict on it the gate is
+//! closed, so that nobody is answered by code of which it is not known whether
+//! it is old.
+
+mod native;
+mod rules;
+mod stamp;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{io, thread};
+
+use notify::Watcher as _;
+
+use self::native::{Native, polled_file_system};
+pub(super) use self::rules::{Kind, Rules};
+pub(super) use self::stamp::Stamp;
+pub(super) use self::tree::{Change, Sight, Snapshot};
+use self::tree::{Found, Tree};
+use super::gate::Gate;
+use crate::config::Warning;
+use crate::error::Code;
+
+/// Quiet after which a change is taken to be over.
+const QUIET: Duration = Duration::from_millis(10);
+/// The same when many files change.
+const STORM_QUIET: Duration = Duration::from_millis(50);
+/// Files that make a storm.
+const STORM_FILES: usize = 20;
+/// Longest wait for quiet.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+/// Longest wait for git.
+const MAX_GIT_WAIT: Duration = Duration::from_secs(2);
+/// Between two looks at a root that is not there.
+const ROOT_PERIOD: Duration = Duration::from_millis(300);
+
+/// How changes are noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The system tells.
+    Native,
+    /// Everything is looked at, this often.
+    Polling(Duration),
+}
+
+/// What the watcher has found.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) changes: Vec<Change>,
+    /// Doubts of the gate that are answered once these changes are dealt with.
+    pub(crate) doubt: u64,
+    /// When the first word of it came.
+    pub(crate) since: Instant,
+}
+
+/// What the watcher tells.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Batch(Batch),
+    /// It has begun.
+    Watching {
+        mode: Mode,
+        num_files: usize,
+        num_folders: usize,
+    },
+    Warning(Warning),
+}
+
+/// What the watcher hears.
+#[derive(Debug)]
+enum Message {
+    Event(notify::Result<notify::Event>),
+    /// Files that do not look as when they were loaded.
+    Suspects(Vec<PathBuf>),
+    /// Files that the application has loaded, and how they were then.
+    Loaded(Vec<(PathBuf, Stamp)>),
+}
+
+/// What is watched, and how.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) root: PathBuf,
+    pub(crate) rules: Rules,
+    /// `None` for whatever works.
+    pub(crate) mode: Option<Mode>,
+    pub(crate) period: Duration,
+    /// What is younger has been changed while nobody watched.
+    pub(crate) begun: SystemTime,
+}
+
+/// The other end of the watcher's thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    messages: Sender<Message>,
+    pub(crate) sight: Sight,
+}
+
+impl Handle {
+    /// Has files looked at that do not look as they should.
+    pub(crate) fn suspect(&self, paths: Vec<PathBuf>) {
+        drop(self.messages.send(Message::Suspects(paths)));
+    }
+
+    /// Says which files the application has loaded.
+    pub(crate) fn loaded(&self, files: Vec<(PathBuf, Stamp)>) {
+        drop(self.messages.send(Message::Loaded(files)));
+    }
+}
+
+/// Starts to watch; `tell` is called on the watcher's thread.
+///
+/// # Errors
+/// The system has no thread to spare.
+pub(crate) fn start(
+    task: Task,
+    gate: Arc<Gate>,
+    tell: impl Fn(Word) + Send + 'static,
+) -> io::Result<Handle> {
+    let (messages, inbox) = channel();
+    let sight = Sight::default();
+    let handle = Handle {
+        messages: messages.clone(),
+        sight: sight.clone(),
+    };
+    let Task {
+        root,
+        rules,
+        mode,
+        period,
+        begun,
+    } = task;
+    let mut watcher = Watcher {
+        tree: Tree::new(root, Arc::new(rules), sight),
+        native: None,
+        mode: mode.unwrap_or(Mode::Native),
+        may_poll: mode.is_none(),
+        period,
+        gate,
+        inbox,
+        messages,
+        tell,
+        pending: Pending::default(),
+    };
+    thread::Builder::new()
+        .name("watcher".to_owned())
+        .spawn(move || {
+            watcher.begin(begun);
+            watcher.run();
+        })?;
+    Ok(handle)
+}
+
+/// What has been heard of and not looked at yet.
+#[derive(Default)]
+struct Pending {
+    paths: Vec<PathBuf>,
+    is_everything: bool,
+    since: Option<Instant>,
+}
+
+struct Watcher<F> {
+    tree: Tree,
+    /// `None` while everything is polled.
+    native: Option<Native>,
+    mode: Mode,
+    /// Whether polling may take the place of events.
+    may_poll: bool,
+    period: Duration,
+    gate: Arc<Gate>,
+    inbox: Receiver<Message>,
+    messages: Sender<Message>,
+    tell: F,
+    pending: Pending,
+}
+
+impl<F: Fn(Word)> Watcher<F> {
+    fn begin(&mut self, begun: SystemTime) {
+        if self.mode == Mode::Native {
+            match polled_file_system(&self.tree.root).filter(|_| self.may_poll) {
+                Some(name) => self.poll_instead(&format!(
+                    "{} is on {name}, which tells nobody of changes",
+                    self.tree.root.display()
+                )),
+                None => self.open_native(),
+            }
+        }
+        let begun_ns = begun
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_nanos().cast_signed());
+        let found = self.tree.scan(|stamp| stamp.modified_ns() >= begun_ns);
+        self.watch(&found.folders);
+        if !found.unreadable.is_empty() {
+            let first = found.unreadable[0].display().to_string();
+            let more = match found.unreadable.len() - 1 {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            self.warn(
+                Code::WatchFallback,
+                format!("{first}{more} cannot be read, and so is not watched"),
+            );
+        }
+        (self.tell)(Word::Watching {
+            mode: self.mode,
+            num_files: self.tree.num_files(),
+            num_folders: self.tree.num_folders(),
+        });
+        if !found.changes.is_empty() {
+            self.gate.raise(|| ());
+            let doubt = self.gate.raised(|| ());
+            self.report(found.changes, doubt, Instant::now());
+        }
+        let Self { tree, inbox, .. } = self;
+        let mut first = None;
+        tree.read_all(|| {
+            first = inbox.try_recv().ok();
+            first.is_none()
+        });
+        if let Some(first) = first {
+            self.hear(first);
+        }
+    }
+
+    fn open_native(&mut self) {
+        match Native::open(self.messages.clone(), Message::Event) {
+            Ok(native) => self.native = Some(native),
+            Err(error) => self.give_up_events(&error),
+        }
+    }
+
+    /// Has the system tell of changes in `folders`.
+    fn watch(&mut self, folders: &[PathBuf]) {
+        let Some(native) = &mut self.native else {
+            return;
+        };
+        for folder in folders {
+            let watched = native
+                .watcher
+                .watch(folder, notify::RecursiveMode::NonRecursive);
+            match watched {
+                Ok(()) => {}
+                Err(error) if native::is_limit(&error) => {
+                    self.give_up_events(&error);
+                    return;
+                }
+                // It is gone by now, or not readable, which has been said.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn give_up_events(&mut self, error: &notify::Error) {
+        self.native = None;
+        let why = native::explain(error, self.tree.num_folders());
+        if self.may_poll {
+            self.poll_instead(&why);
+        } else {
+            self.mode = Mode::Polling(self.period);
+            self.warn(Code::WatchFallback, format!("{why}; polling after all"));
+        }
+    }
+
+    fn poll_instead(&mut self, why: &str) {
+        self.mode = Mode::Polling(self.period);
+        self.warn(
+            Code::WatchFallback,
+            format!(
+                "{why}: files are looked at every {} ms instead, `--poll-interval` says how often",
+                self.period.as_millis()
+            ),
+        );
+    }
+
+    fn warn(&self, code: Code, message: String) {
+        (self.tell)(Word::Warning(Warning {
+            code,
+            message,
+            location: None,
+        }));
+    }
+
+    /// Looks until nobody listens any more.
+    fn run(&mut self) {
+        loop {
+            if self.pending.since.is_none() {
+                match self.receive(self.idle_wait()) {
+                    Ok(Some(message)) => self.hear(message),
+                    Ok(None) => self.tick(),
+                    Err(()) => return,
+                }
+                continue;
+            }
+            self.wait_for_quiet();
+            self.settle();
+        }
+    }
+
+    /// Until when nothing has to be done without a message.
+    fn idle_wait(&self) -> Option<Duration> {
+        match self.mode {
+            Mode::Polling(period) => Some(period),
+            Mode::Native => (!self.tree.root.exists()).then_some(ROOT_PERIOD),
+        }
+    }
+
+    fn receive(&self, wait: Option<Duration>) -> Result<Option<Message>, ()> {
+        match wait {
+            None => self.inbox.recv().map(Some).map_err(drop),
+            Some(wait) => match self.inbox.recv_timeout(wait) {
+                Ok(message) => Ok(Some(message)),
+                Err(RecvTimeoutError::Timeout) => Ok(None),
+                Err(RecvTimeoutError::Disconnected) => Err(()),
+            },
+        }
+    }
+
+    /// Looks at everything, as it is time to.
+    fn tick(&mut self) {
+        if !self.tree.root.exists() {
+            return;
+        }
+        if self.mode == Mode::Native {
+            // The root has come back, as another folder.
+            self.tree.forget_folders();
+            self.native = None;
+            self.open_native();
+        }
+        let found = self.tree.scan(|_| true);
+        self.watch(&found.folders);
+        if !found.changes.is_empty() {
+            self.gate.raise(|| ());
+            self.pending.since = Some(Instant::now());
+            // They are told with what else belongs to the same change.
+            self.wait_for_quiet();
+            let changes = found.changes;
+            self.settle_with(changes);
+        }
+    }
+
+    /// Takes a message in; the gate closes at what may be a change.
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Loaded(files) => {
+                let folders = self.tree.note_loaded(&files);
+                self.watch(&folders);
+            }
+            // Whoever suspects has closed the gate.
+            Message::Suspects(paths) => {
+                self.pending.since.get_or_insert_with(Instant::now);
+                self.pending.paths.extend(paths);
+            }
+            Message::Event(Err(error)) => {
+                if native::is_limit(&error) {
+                    self.give_up_events(&error);
+                }
+                self.pend_everything();
+            }
+            Message::Event(Ok(event)) => {
+                if event.need_rescan() {
+                    return self.pend_everything();
+                }
+                if matches!(event.kind, notify::EventKind::Access(_)) {
+                    return;
+                }
+                for path in event.paths {
+                    self.hear_of(path);
+                }
+            }
+        }
+    }
+
+    fn hear_of(&mut self, path: PathBuf) {
+        if path
+            .file_name()
+            .is_some_and(|name| name == ".gitignore" || name == ".ignore")
+        {
+            return self.pend_everything();
+        }
+        if !self.tree.may_matter(&path) {
+            return;
+        }
+        self.close_gate();
+        if !self.pending.paths.contains(&path) {
+            self.pending.paths.push(path);
+        }
+    }
+
+    fn pend_everything(&mut self) {
+        self.close_gate();
+        self.pending.is_everything = true;
+    }
+
+    fn close_gate(&mut self) {
+        if self.pending.since.is_none() {
+            self.pending.since = Some(Instant::now());
+            self.gate.raise(|| ());
+        }
+    }
+
+    /// Hears what comes until nothing more does, or for as long as is good.
+    fn wait_for_quiet(&mut self) {
+        let since = self.pending.since.unwrap_or_else(Instant::now);
+        loop {
+            let is_storm = self.pending.is_everything || self.pending.paths.len() >= STORM_FILES;
+            let quiet = if is_storm { STORM_QUIET } else { QUIET };
+            let is_in_git = self.tree.root.join(".git/index.lock").exists();
+            let most = if is_in_git { MAX_GIT_WAIT } else { MAX_WAIT };
+            let left = most.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            match self.inbox.recv_timeout(quiet.min(left)) {
+                Ok(message) => self.hear(message),
+                Err(RecvTimeoutError::Timeout) if is_in_git => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Looks at what is pending, and reports it.
+    fn settle(&mut self) {
+        self.settle_with(Vec::new());
+    }
+
+    fn settle_with(&mut self, mut changes: Vec<Change>) {
+        // A doubt whose suspects are not in hand must not be answered.
+        let mut last = Vec::new();
+        let doubt = self.gate.raised(|| last.extend(self.inbox.try_iter()));
+        for message in last {
+            self.hear(message);
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let found = if pending.is_everything {
+            let mut found = self.tree.scan(|_| true);
+            let looked = self.tree.look(&pending.paths);
+            found.changes.extend(looked.changes);
+            found.folders.extend(looked.folders);
+            found
+        } else {
+            self.tree.look(&pending.paths)
+        };
+        let Found {
+            changes: new,
+            folders,
+            ..
+        } = found;
+        self.watch(&folders);
+        for change in new {
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
+        }
+        let since = pending.since.unwrap_or_else(Instant::now);
+        self.report(changes, doubt, since);
+    }
+
+    fn report(&self, changes: Vec<Change>, doubt: u64, since: Instant) {
+        (self.tell)(Word::Batch(Batch {
+            changes,
+            doubt,
+            since,
+        }));
+    }
+}
+
+/// A path as the user would name it: from the folder they are in.
+pub(crate) fn shown(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root)
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}

@@ -1,0 +1,489 @@
+//! The files that matter as they were last seen.
+//!
+//! Guarantee: a change is reported when the content differs from what was seen
+//! before, and only then; a file that the application has loaded is seen
+//! wherever it lies, ignored or not.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ignore::WalkBuilder;
+
+use super::rules::{Kind, Rules};
+use super::stamp::Stamp;
+
+/// A file that has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+/// A file as it was last seen.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    stamp: Stamp,
+    /// `None` before the content was read, and of what is too large for that.
+    hash: Option<u64>,
+    is_loaded: bool,
+}
+
+/// What the watcher has seen, for others to ask.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sight(Arc<Mutex<BTreeMap<PathBuf, Seen>>>);
+
+/// Stamps of all files at one time.
+pub(crate) type Snapshot = BTreeMap<PathBuf, Stamp>;
+
+impl Sight {
+    /// The stamps of all files when they were last looked at.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let sight = self.lock();
+        let stamps = sight.iter().map(|(path, seen)| (path.clone(), seen.stamp));
+        stamps.collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a look at the disk has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) changes: Vec<Change>,
+    /// Folders that nobody watches yet.
+    pub(super) folders: Vec<PathBuf>,
+    /// Folders that cannot be read.
+    pub(super) unreadable: Vec<PathBuf>,
+}
+
+/// The files below a root, and those that the application has loaded.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) root: PathBuf,
+    rules: Arc<Rules>,
+    sight: Sight,
+    /// Folders that have been walked, and so are to be watched.
+    folders: HashSet<PathBuf>,
+    /// Folders that are watched for what the application has loaded alone.
+    of_loaded: HashSet<PathBuf>,
+    /// The same by device and inode, so that none counts twice.
+    identities: HashSet<(u64, u64)>,
+}
+
+impl Tree {
+    pub(super) fn new(root: PathBuf, rules: Arc<Rules>, sight: Sight) -> Self {
+        Self {
+            root,
+            rules,
+            sight,
+            folders: HashSet::new(),
+            of_loaded: HashSet::new(),
+            identities: HashSet::new(),
+        }
+    }
+
+    pub(super) fn num_files(&self) -> usize {
+        self.sight.lock().len()
+    }
+
+    pub(super) fn num_folders(&self) -> usize {
+        self.folders.len()
+    }
+
+    /// Forgets which folders are watched, but not what was seen in them.
+    pub(super) fn forget_folders(&mut self) {
+        self.folders.clear();
+        self.of_loaded.clear();
+        self.identities.clear();
+    }
+
+    /// Walks everything. What is new counts as a change only if `is_change` says
+    /// so of its stamp.
+    pub(super) fn scan(&mut self, is_change: impl Fn(&Stamp) -> bool) -> Found {
+        let mut found = Found::default();
+        let root = self.root.clone();
+        let mut left: HashSet<PathBuf> = self.sight.lock().keys().cloned().collect();
+        for path in self.walk(&root, None, &mut found) {
+            left.remove(&path);
+            self.look_at(&path, &is_change, &mut found);
+        }
+        let mut left: Vec<PathBuf> = left.into_iter().collect();
+        left.sort_unstable();
+        for path in left {
+            self.look_at(&path, &is_change, &mut found);
+        }
+        found
+    }
+
+    /// Looks at paths that something has happened to; what is new is a change.
+    pub(super) fn look(&mut self, paths: &[PathBuf]) -> Found {
+        let mut found = Found::default();
+        for path in paths {
+            match fs::metadata(path) {
+                // One that has been loaded is where packages are installed.
+                Ok(metadata) if metadata.is_dir() && !self.is_loaded(path) => {
+                    if self.folders.contains(path) || !self.is_visible(path) {
+                        continue;
+                    }
+                    for inner in self.walk(path, None, &mut found) {
+                        self.look_at(&inner, |_| true, &mut found);
+                    }
+                }
+                Ok(_) => self.look_at(path, |_| true, &mut found),
+                Err(_) => {
+                    self.folders.retain(|folder| !folder.starts_with(path));
+                    // A folder takes everything in it along.
+                    let gone: Vec<PathBuf> = self
+                        .sight
+                        .lock()
+                        .keys()
+                        .filter(|known| known.starts_with(path))
+                        .cloned()
+                        .collect();
+                    for path in gone {
+                        self.look_at(&path, |_| true, &mut found);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes which files the application has loaded, and how they were then;
+    /// returns the folders that have to be watched for them.
+    pub(super) fn note_loaded(&mut self, files: &[(PathBuf, Stamp)]) -> Vec<PathBuf> {
+        let mut folders = Vec::new();
+        let mut sight = self.sight.lock();
+        for (path, stamp) in files {
+            let seen = sight.entry(path.clone()).or_insert_with(|| {
+                let hash = stamp.hash(path);
+                Seen {
+                    stamp: *stamp,
+                    // Of what has been loaded, if it still is.
+                    hash: hash.filter(|_| Stamp::of(path) == *stamp),
+                    is_loaded: true,
+                }
+            });
+            seen.is_loaded = true;
+            if let Some(folder) = path.parent()
+                && !self.folders.contains(folder)
+                && self.of_loaded.insert(folder.to_owned())
+            {
+                folders.push(folder.to_owned());
+            }
+        }
+        folders
+    }
+
+    /// Reads the content of each file that is known by its stamp alone, unless
+    /// that has changed; `goes_on` is asked before each.
+    pub(super) fn read_all(&self, mut goes_on: impl FnMut() -> bool) {
+        let unread = |sight: &BTreeMap<PathBuf, Seen>| -> Vec<PathBuf> {
+            let unread = sight.iter().filter(|(_, seen)| seen.hash.is_none());
+            unread.map(|(path, _)| path.clone()).collect()
+        };
+        let paths = unread(&self.sight.lock());
+        for path in paths {
+            if !goes_on() {
+                return;
+            }
+            let stamp = Stamp::of(&path);
+            let hash = stamp.hash(&path);
+            let mut sight = self.sight.lock();
+            if let Some(seen) = sight.get_mut(&path)
+                && seen.stamp == stamp
+                && Stamp::of(&path) == stamp
+            {
+                seen.hash = hash;
+            }
+        }
+    }
+
+    fn is_loaded(&self, path: &Path) -> bool {
+        let sight = self.sight.lock();
+        sight.get(path).is_some_and(|seen| seen.is_loaded)
+    }
+
+    /// Whether a path may have changed so that it matters; cheap, and rather yes.
+    pub(super) fn may_matter(&self, path: &Path) -> bool {
+        let sight = self.sight.lock();
+        match sight.get(path) {
+            Some(seen) => Stamp::of(path) != seen.stamp,
+            // A folder that has come or gone.
+            None if path.is_dir() != self.folders.contains(path) => true,
+            None => {
+                self.rules.kind(path, false).is_some()
+                    && path
+                        .parent()
+                        .is_some_and(|folder| self.folders.contains(folder))
+            }
+        }
+    }
+
+    fn look_at(&self, path: &Path, is_change: impl Fn(&Stamp) -> bool, found: &mut Found) {
+        let before = self.sight.lock().get(path).copied();
+        let is_loaded = before.is_some_and(|seen| seen.is_loaded);
+        let Some(kind) = self.rules.kind(path, is_loaded) else {
+            return;
+        };
+        // Once more if it is written between stamp and content.
+        let (stamp, hash) = loop {
+            let stamp = Stamp::of(path);
+            if before.is_some_and(|before| before.stamp == stamp) {
+                return;
+            }
+            if before.is_none() && !is_change(&stamp) {
+                // Its content is read when there is time for it.
+                break (stamp, None);
+            }
+            let hash = stamp.hash(path);
+            if Stamp::of(path) == stamp {
+                break (stamp, hash);
+            }
+        };
+        let has_changed = match &before {
+            None if stamp == Stamp::MISSING => return,
+            None if is_change(&stamp) => {
+                if !self.is_visible(path) && kind != Kind::Settings {
+                    return;
+                }
+                true
+            }
+            None => false,
+            Some(before) => hash.is_none() || before.hash != hash,
+        };
+        let seen = Seen {
+            stamp,
+            hash,
+            is_loaded,
+        };
+        self.sight.lock().insert(path.to_owned(), seen);
+        if has_changed {
+            let path = path.to_owned();
+            found.changes.push(Change { path, kind });
+        }
+    }
+
+    /// Whether the project's ignore files let a path be seen.
+    fn is_visible(&self, path: &Path) -> bool {
+        let Some(folder) = path.parent() else {
+            return false;
+        };
+        if !path.starts_with(&self.root) || !self.folders.contains(folder) {
+            return false;
+        }
+        if path.is_dir() && self.rules.excludes_folder(path) {
+            return false;
+        }
+        let mut walk = walker(folder);
+        walk.max_depth(Some(1));
+        walk.build()
+            .flatten()
+            .any(|entry| entry.path() == path && entry.depth() > 0)
+    }
+
+    /// Files below a folder that may matter; notes and finds folders.
+    fn walk(&mut self, from: &Path, depth: Option<usize>, found: &mut Found) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut walk = walker(from);
+        walk.max_depth(depth).follow_links(true);
+        let rules = Arc::clone(&self.rules);
+        let (start, root) = (from.to_owned(), fs::canonicalize(&self.root).ok());
+        walk.filter_entry(move |entry| {
+            let path = entry.path();
+            if path == start || !path.is_dir() {
+                return true;
+            }
+            // A link upwards would lead around for ever.
+            let leads_up = entry.path_is_symlink()
+                && match (fs::canonicalize(path), &root) {
+                    (Ok(target), Some(root)) => root.starts_with(target),
+                    _ => true,
+                };
+            !leads_up && !rules.excludes_folder(path)
+        });
+        for entry in walk.build() {
+            match entry {
+                Ok(entry) if entry.path().is_dir() => {
+                    let path = entry.path();
+                    let Ok(metadata) = fs::metadata(path) else {
+                        continue;
+                    };
+                    let identity = (metadata.dev(), metadata.ino());
+                    if fs::read_dir(path).is_err() {
+                        found.unreadable.push(path.to_owned());
+                    } else if (self.identities.insert(identity) || !entry.path_is_symlink())
+                        && self.folders.insert(path.to_owned())
+                    {
+                        found.folders.push(path.to_owned());
+                    }
+                }
+                Ok(entry) => files.push(entry.into_path()),
+                // What is gone by now, or leads in a circle.
+                Err(_) => {}
+            }
+        }
+        files
+    }
+}
+
+/// As git sees a folder, whether it is in a repository or not.
+fn walker(folder: &Path) -> WalkBuilder {
+    let mut walk = WalkBuilder::new(folder);
+    walk.hidden(false).require_git(false).parents(true);
+    walk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Project {
+        folder: tempfile::TempDir,
+        tree: Tree,
+    }
+
+    impl Project {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let folder = tempfile::TempDir::new().expect("a folder");
+            let root = folder.path().to_owned();
+            let settings = vec![root.join(".env")];
+            let rules = Rules::new(&root, settings, &[], &[], &["py"]).expect("no patterns");
+            let tree = Tree::new(root, Arc::new(rules), Sight::default());
+            let mut project = Self { folder, tree };
+            for (name, text) in files {
+                project.write(name, text);
+            }
+            assert!(project.tree.scan(|_| false).changes.is_empty());
+            project.tree.read_all(|| true);
+            project
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().join(name)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            let path = self.path(name);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            fs::write(path, text).expect("it is written");
+        }
+
+        #[track_caller]
+        fn look(&mut self, names: &[&str], expected: &[&str]) {
+            let paths: Vec<_> = names.iter().map(|name| self.path(name)).collect();
+            let found = self.tree.look(&paths);
+            self.same(found, expected);
+        }
+
+        #[track_caller]
+        fn same(&self, found: Found, expected: &[&str]) {
+            let mut changed: Vec<_> = found.changes.into_iter().map(|one| one.path).collect();
+            changed.sort_unstable();
+            let expected: Vec<_> = expected.iter().map(|name| self.path(name)).collect();
+            assert_eq!(changed, expected);
+        }
+    }
+
+    #[test]
+    fn content_counts_and_not_the_time() {
+        let mut project = Project::new(&[("app.py", "a = 1\n"), ("x.css", "")]);
+        project.write("app.py", "a = 1\n");
+        project.look(&["app.py"], &[]);
+        project.write("app.py", "a = 2\n");
+        project.look(&["app.py"], &["app.py"]);
+        project.look(&["app.py"], &[]);
+        // The same length, and as fast as can be.
+        for value in 3..60 {
+            project.write("app.py", &format!("a = {}\n", value % 10));
+            project.look(&["app.py"], &["app.py"]);
+        }
+        fs::remove_file(project.path("app.py")).expect("it is there");
+        project.look(&["app.py"], &["app.py"]);
+        project.write("new.py", "");
+        project.look(&["new.py"], &["new.py"]);
+    }
+
+    #[test]
+    fn ignored_files_count_once_they_are_loaded() {
+        let mut project = Project::new(&[
+            (".gitignore", "_version.py\nbuild/\n"),
+            ("_version.py", "1"),
+            ("build/gen.py", "1"),
+            ("app.py", ""),
+        ]);
+        project.write("_version.py", "2");
+        project.write("build/gen.py", "2");
+        project.look(&["_version.py", "build/gen.py", "build"], &[]);
+        let loaded = ["_version.py", "build/gen.py"].map(|name| {
+            let path = project.path(name);
+            let stamp = Stamp::of(&path);
+            (path, stamp)
+        });
+        let folders = project.tree.note_loaded(&loaded);
+        assert_eq!(folders, [project.path("build")]);
+        project.write("_version.py", "3");
+        project.write("build/gen.py", "3");
+        project.write("build/other.py", "3");
+        project.look(
+            &["_version.py", "build/gen.py", "build/other.py"],
+            &["_version.py", "build/gen.py"],
+        );
+    }
+
+    #[test]
+    fn what_was_loaded_counts_and_not_what_is_there_by_then() {
+        let mut project = Project::new(&[(".gitignore", "*.py\n"), ("a.py", "1")]);
+        let path = project.path("a.py");
+        let loaded = [(path.clone(), Stamp::of(&path))];
+        project.write("a.py", "2");
+        project.tree.note_loaded(&loaded);
+        project.look(&["a.py"], &["a.py"]);
+        project.look(&["a.py"], &[]);
+    }
+
+    #[test]
+    fn folders_come_and_go_with_what_is_in_them() {
+        let mut project = Project::new(&[("app.py", "")]);
+        project.write("pkg/deep/x.py", "");
+        project.write("pkg/node_modules/y.py", "");
+        project.write(".venv/lib/z.py", "");
+        project.look(&["pkg", ".venv"], &["pkg/deep/x.py"]);
+        fs::rename(project.path("pkg"), project.path("moved")).expect("it is moved");
+        project.look(&["pkg", "moved"], &["moved/deep/x.py", "pkg/deep/x.py"]);
+    }
+
+    #[test]
+    fn a_scan_finds_what_no_event_told_of() {
+        let mut project = Project::new(&[("app.py", "1"), ("b.py", ""), ("c.html", "")]);
+        project.write("app.py", "2");
+        project.write("d.py", "");
+        fs::remove_file(project.path("b.py")).expect("it is there");
+        let found = project.tree.scan(|_| true);
+        project.same(found, &["app.py", "b.py", "d.py"]);
+        let found = project.tree.scan(|_| true);
+        project.same(found, &[]);
+    }
+
+    #[test]
+    fn links_are_followed_but_not_in_circles() {
+        let mut project = Project::new(&[("app.py", "")]);
+        let outside = tempfile::TempDir::new().expect("a folder");
+        fs::write(outside.path().join("x.py"), "1").expect("it is written");
+        let link = std::os::unix::fs::symlink::<&Path, PathBuf>;
+        link(outside.path(), project.path("linked")).expect("a link");
+        link(&project.path(""), project.path("up")).expect("a link");
+        project.look(&["linked", "up"], &["linked/x.py"]);
+        // Swapped as a ConfigMap of Kubernetes is.
+        let other = tempfile::TempDir::new().expect("a folder");
+        fs::write(other.path().join("x.py"), "2").expect("it is written");
+        link(other.path(), project.path("next")).expect("a link");
+        fs::rename(project.path("next"), project.path("linked")).expect("it is moved");
+        project.look(&["linked/x.py"], &["linked/x.py"]);
+    }
+}

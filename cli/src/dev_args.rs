@@ -1,0 +1,70 @@
+//! The flags of `justapi dev` beside those of settings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::args::{SettingFlags, read_time};
+
+/// Arguments of `dev`; it takes the flags of `serve`, too.
+#[derive(Debug, Args)]
+pub(crate) struct Dev {
+    /// Python application, as `module:attribute`; without one it is looked for.
+    pub(crate) app: Option<String>,
+    /// Whether the running code stops once the new one serves, or before that starts.
+    ///
+    /// `overlap` leaves no gap. `stop-first` is for applications of which there can be one at a
+    /// time: they hold a lock, a port or the memory of a device.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "STRATEGY",
+        default_value = "overlap",
+        help_heading = "Reloading"
+    )]
+    pub(crate) reload_strategy: ReloadStrategy,
+    /// Files that mean nothing, as a .gitignore has them; repeatable.
+    #[arg(long, value_name = "PATTERN", help_heading = "Reloading")]
+    pub(crate) reload_ignore: Vec<String>,
+    /// Files that mean what sources do, as a .gitignore has them; repeatable.
+    #[arg(long, value_name = "PATTERN", help_heading = "Reloading")]
+    pub(crate) reload_include: Vec<String>,
+    /// Look at the files again and again, where the system tells of no changes.
+    #[arg(long, help_heading = "Reloading")]
+    pub(crate) poll: bool,
+    /// How often, where files are looked at again and again.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "300ms",
+        value_parser = read_time,
+        help_heading = "Reloading"
+    )]
+    pub(crate) poll_interval: Duration,
+    /// Start no interpreter ahead of time that loads the installed packages.
+    #[arg(long, help_heading = "Reloading")]
+    pub(crate) no_preload: bool,
+    /// Add no script to pages that loads them anew.
+    #[arg(long, help_heading = "Reloading")]
+    pub(crate) no_live_reload: bool,
+    /// File with variables for the application.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = ".env",
+        help_heading = "Reloading"
+    )]
+    pub(crate) env_file: PathBuf,
+    #[command(flatten)]
+    pub(crate) settings: SettingFlags,
+}
+
+/// When the running code stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ReloadStrategy {
+    /// Once the new code serves.
+    Overlap,
+    /// Before the new code starts.
+    StopFirst,
+}

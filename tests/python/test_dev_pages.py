@@ -1,0 +1,400 @@
+"""What `justapi dev` does for browsers, with settings, and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from dev import Dev, app, write
+from load import children
+from serving import PATIENCE, PROGRAM, eventually, is_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = """
+from justapi.responses import HTMLResponse
+
+@app.get("/page")
+def page():
+    return HTMLResponse("<html><body>" + open("templates/x.html").read() + "</body></html>")
+
+@app.get("/coded")
+def coded():
+    return HTMLResponse("<p>x", headers={"content-encoding": "identity-of-mine"})
+"""
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8", "sec-fetch-dest": "document"}
+SCRIPT = re.compile(r'<script src="/__justapi/dev\.js\?([^"]+)" async></script>\n$')
+
+
+class News:
+    """The events that a page hears."""
+
+    def __init__(self, url: str) -> None:
+        self.states: list[dict[str, Any]] = []
+        self._url = url
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with httpx.stream("GET", f"{self._url}/__justapi/events", timeout=None) as stream:
+            try:
+                for line in stream.iter_lines():
+                    if line.startswith("data:"):
+                        self.states.append(json.loads(line[5:]))
+            except httpx.HTTPError:
+                pass
+
+    def wait_for(self, count: int) -> dict[str, Any]:
+        """Waits for the state of this number."""
+        eventually(f"state {count}", lambda: len(self.states) >= count)
+        return self.states[count - 1]
+
+
+def test_pages_hear_of_what_they_are_made_of(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=PAGE))
+    write(tmp_path / "templates" / "x.html", "one")
+    write(tmp_path / "static" / "x.css", "a {}")
+    with Dev(tmp_path) as dev:
+        page = dev.get("/page", **BROWSER)
+        found = SCRIPT.search(page.text)
+        assert found is not None, page.text
+        assert int(page.headers["content-length"]) == len(page.content)
+        script = dev.get(f"/__justapi/dev.js?{found[1]}")
+        assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+        news = News(dev.url)
+        first = news.wait_for(1)
+        assert (first["number"], first["failure"]) == (found[1], None)
+        worker = dev.wait_for("listening")["worker"]
+
+        # A style: no other page, no other worker.
+        write(tmp_path / "static" / "x.css", "b {}")
+        state = news.wait_for(2)
+        assert state["number"] == first["number"]
+        assert state["styles"] == first["styles"] + 1
+
+        # A template: another page of the same worker.
+        write(tmp_path / "templates" / "x.html", "two")
+        state = news.wait_for(3)
+        assert state["number"] != first["number"]
+        page = dev.get("/page", **BROWSER)
+        assert "two" in page.text
+        assert SCRIPT.search(page.text)[1] == state["number"]  # type: ignore[index]
+        assert dev.events("reload") == []
+        assert is_alive(worker)
+
+        # Code that does not work: the same page, and why.
+        dev.save("oops(\n")
+        state = news.wait_for(4)
+        assert state["stale"] is True
+        assert state["failure"]["file"] == "app.py"
+        assert dev.get("/page", **BROWSER).headers["x-justapi-stale"] == "1"
+        dev.save(app("2", after=PAGE))
+        state = news.wait_for(5)
+        assert state["failure"] is None
+        assert state["number"] == SCRIPT.search(dev.get("/page", **BROWSER).text)[1]  # type: ignore[index]
+        # A page that listens holds no end.
+        begun = time.monotonic()
+        assert dev.stop() == 0
+        assert time.monotonic() - begun < 15
+
+
+def test_programs_get_what_the_application_sends(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=PAGE))
+    write(tmp_path / "templates" / "x.html", "one")
+    whole = "<html><body>one</body></html>"
+    with Dev(tmp_path) as dev:
+        for headers in (
+            {"accept": "*/*"},
+            {"accept": "text/html", "sec-fetch-dest": "empty"},
+            {"accept": "text/html", "hx-request": "true"},
+        ):
+            assert dev.get("/page", **headers).text == whole
+        assert dev.get("/coded", **BROWSER).content == b"<p>x"
+        assert "script" not in dev.get("/", **BROWSER).text
+        head = httpx.head(f"{dev.url}/page", headers=BROWSER, timeout=30)
+        assert head.headers["content-length"] == str(len(whole))
+    with Dev(tmp_path, "--no-live-reload") as dev:
+        assert dev.get("/page", **BROWSER).text == whole
+        assert dev.get("/__justapi/dev.js").status_code == 404
+
+
+ENVIRONMENT = """
+import os
+
+@app.get("/env/{name}")
+def env(name: str):
+    return os.environ.get(name)
+"""
+
+
+def test_variables_and_settings_are_read_anew(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=ENVIRONMENT))
+    write(tmp_path / ".env", "A=1\nPATH=/nowhere\n# B=0\nC='x y'\n")
+    with Dev(tmp_path) as dev:
+        names = {name: dev.get(f"/env/{name}").json() for name in "ABC"}
+        assert names == {"A": "1", "B": None, "C": "x y"}
+        assert dev.get("/env/PATH").json() == os.environ["PATH"]
+        write(tmp_path / ".env", "A=2\nB=3\n")
+        assert dev.get("/env/A").json() == "2"
+        assert [dev.get(f"/env/{name}").json() for name in "BC"] == ["3", None]
+        write(tmp_path / ".env", "A=3\nnonsense\n")
+        assert dev.get("/env/A").json() == "2"
+        error = dev.wait_for("failed")["error"]
+        assert (error["file"], error["line"]) == (".env", 2)
+        write(tmp_path / ".env", "A=4\n")
+        assert dev.get("/env/A").json() == "4"
+        write(tmp_path / "justapi.toml", "[server]\nport = 1\n[server.limits]\nmax_body = 3\n")
+        # The address was given as a flag, which still holds.
+        dev.wait_for("reload", 3)
+        write(tmp_path / "justapi.toml", "[server]\nprt = [\n")
+        failed = dev.wait_for("failed", 2)
+        assert failed["error"]["file"] == "justapi.toml"
+        write(tmp_path / "justapi.toml", "")
+        dev.wait_for("reload", 4)
+        assert dev.get().text == '"1"'
+
+
+def test_a_package_that_is_installed_is_found(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True
+    )
+    packages = next((environment / "lib").glob("python*")) / "site-packages"
+    # What this interpreter has is there, too.
+    (packages / "all.pth").write_text("\n".join(path for path in sys.path if path))
+    project = tmp_path / "project"
+    write(project / "app.py", app("1", before="import late_package\n"))
+    with Dev(project, "--python", str(environment / "bin" / "python")) as dev:
+        assert dev.get().status_code == 503
+        write(packages / "late_package.py", "V = 1\n")
+        dev.serves("1")
+        # One that replaces another is not taken from an interpreter that has loaded that.
+        dev.save(app("2", before="import late_package\n", after="\nVERSION = late_package.V\n"))
+        assert dev.get().json() == 1
+        time.sleep(0.2)
+        (packages / "late_package.py").unlink()
+        write(packages / "late_package" / "__init__.py", "V = 2\n")
+        dev.save(app("3", before="import late_package\n", after="\nVERSION = late_package.V\n"))
+        assert dev.get().json() == 2
+
+
+_OWN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Terminal:
+    """`justapi dev` on a pseudo-terminal."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.descriptor, other = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _OWN_TERMINAL, PROGRAM, "dev", "--port", "0", *arguments],
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
+        )
+        os.close(other)
+        self.shown = ""
+
+    def read(self, seconds: float = 0.05) -> None:
+        """Takes what is shown within so many seconds."""
+        ready, _, _ = select.select([self.descriptor], [], [], seconds)
+        if ready:
+            try:
+                self.shown += os.read(self.descriptor, 65536).decode(errors="replace")
+            except OSError:
+                time.sleep(seconds)
+
+    def wait_for(self, text: str, after: int = 0) -> int:
+        """Waits until `text` is shown behind a place; returns where it ends."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.shown[after:]:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.shown}"
+            self.read()
+        return self.shown.index(text, after) + len(text)
+
+    def type(self, text: str) -> None:
+        """Presses keys."""
+        os.write(self.descriptor, text.encode())
+
+    def url(self) -> str:
+        """Where it serves."""
+        self.wait_for("help")
+        found = re.search(r"http://[\d.]+:\d+", self.shown)
+        assert found is not None, self.shown
+        return found[0]
+
+    def wait(self) -> int:
+        """Waits for its end, and returns how it ended."""
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.shown
+            self.read()
+        return self.process.wait()
+
+
+@contextmanager
+def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
+    one = Terminal(folder, *arguments)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait(PATIENCE)
+        os.close(one.descriptor)
+
+
+def local_modes(descriptor: int) -> int:
+    import termios
+
+    return int(termios.tcgetattr(descriptor)[3])
+
+
+def test_keys_do_what_the_help_says(tmp_path: Path) -> None:
+    import termios
+
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path) as shown:
+        before = local_modes(shown.descriptor)
+        assert before & termios.ECHO
+        url = shown.url()
+        eventually("no echo", lambda: not local_modes(shown.descriptor) & termios.ECHO)
+        place = shown.wait_for("help")
+        shown.type("h")
+        place = shown.wait_for("q  quit", place)
+        shown.type("r")
+        place = shown.wait_for("served in", place)
+        (tmp_path / "app.py").write_text(app("2"))
+        assert httpx.get(url, timeout=30).text == '"2"'
+        place = shown.wait_for("app.py", place)
+        shown.type("c")
+        shown.wait_for("\x1b[2J", place)
+        shown.type("q")
+        assert shown.wait() == 0
+        assert local_modes(shown.descriptor) == before
+
+
+def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path) as shown:
+        before = local_modes(shown.descriptor)
+        shown.url()
+        shown.type("\x03")
+        assert shown.wait() == 0
+        assert "stopped by SIGINT" in shown.shown
+        assert local_modes(shown.descriptor) == before
+
+
+def test_breakpoints_have_the_terminal(tmp_path: Path) -> None:
+    import termios
+
+    stop = """
+@app.get("/debug")
+def debug():
+    secret = 6 * 7
+    breakpoint()
+    return secret
+"""
+    write(tmp_path / "app.py", app("1", after=stop))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        answers: list[str] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.get(f"{url}/debug", timeout=60).text)
+        )
+        asking.start()
+        place = shown.wait_for("(Pdb) ")
+        assert local_modes(shown.descriptor) & termios.ECHO
+        shown.type("p secret + 1000\n")
+        place = shown.wait_for("1042", place)
+        # What is saved meanwhile waits: nobody takes the prompt away.
+        (tmp_path / "app.py").write_text(app("2"))
+        time.sleep(0.5)
+        place = shown.wait_for("(Pdb) ", place)
+        shown.type("c\n")
+        asking.join(PATIENCE)
+        assert answers == ["42"]
+        shown.wait_for("served in", place)
+        assert httpx.get(url, timeout=30).text == '"2"'
+        # The keys are back.
+        shown.type("q")
+        assert shown.wait() == 0
+
+
+def test_a_worker_that_dies_at_its_prompt_gives_the_terminal_back(tmp_path: Path) -> None:
+    stop = """
+import os
+
+@app.get("/debug")
+def debug():
+    breakpoint()
+
+@app.get("/pid")
+def pid():
+    return os.getpid()
+"""
+    write(tmp_path / "app.py", app("1", after=stop))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        worker = httpx.get(f"{url}/pid", timeout=30).json()
+        asking = threading.Thread(target=lambda: httpx.get(f"{url}/debug", timeout=60))
+        asking.start()
+        shown.wait_for("(Pdb) ")
+        os.kill(worker, signal.SIGKILL)
+        asking.join(PATIENCE)
+        place = shown.wait_for("has ended by itself")
+        shown.wait_for("served in", place)
+        place = len(shown.shown)
+        eventually_shown = time.monotonic() + PATIENCE
+        while "q  quit" not in shown.shown[place:]:
+            assert time.monotonic() < eventually_shown, shown.shown
+            shown.type("h")
+            shown.read(0.2)
+        shown.type("q")
+        assert shown.wait() == 0
+
+
+def test_colours_and_modes_are_for_terminals_alone(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with Dev(tmp_path) as dev:
+        dev.save("oops(\n")
+        dev.wait_for("failed")
+        dev.stop()
+        assert "\x1b" not in dev.said
+        assert "keys:" not in dev.said
+    with terminal(tmp_path, "--color", "never") as shown:
+        shown.wait_for("keys: r reload")
+        shown.type("\x03")
+        shown.wait()
+        assert "\x1b" not in shown.shown
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path) as shown:
+        shown.url()
+        others = list(children(shown.process.pid))
+        os.kill(shown.process.pid, signal.SIGHUP)
+        assert shown.wait() == 0
+        eventually("all have gone", lambda: not any(is_alive(pid) for pid in others))

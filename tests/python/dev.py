@@ -65,9 +65,7 @@ class Dev:
         errors: What it has said on standard error.
     """
 
-    def __init__(
-        self, folder: Path, *arguments: str, waits: bool = True, **variables: str
-    ) -> None:
+    def __init__(self, folder: Path, *arguments: str, waits: bool = True, **variables: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             [PROGRAM, "dev", "--json", "--port", "0", *arguments],
@@ -191,9 +189,7 @@ class Probes:
         slowest: Seconds of the slowest request.
     """
 
-    def __init__(
-        self, url: str, period: float, *, keeps: bool, newest: Callable[[], int]
-    ) -> None:
+    def __init__(self, url: str, period: float, *, keeps: bool, newest: Callable[[], int]) -> None:
         host, port = url.removeprefix("http://").split(":")
         self._address = (host, int(port))
         self._period = period

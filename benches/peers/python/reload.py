@@ -34,7 +34,10 @@ OURS = "from justapi import JustAPI\napp = JustAPI()"
 FASTAPI = "from fastapi import FastAPI\napp = FastAPI()"
 SERVERS = {
     "justapi dev": (OURS, ["justapi", "dev", "app:app", "--port", "{port}"]),
-    "uvicorn --reload": (FASTAPI, ["uvicorn", "app:app", "--reload", "--port", "{port}"]),
+    "uvicorn --reload": (
+        FASTAPI,
+        ["uvicorn", "app:app", "--reload", "--port", "{port}"],
+    ),
     "granian --reload": (
         FASTAPI,
         ["granian", "--interface", "asgi", "app:app", "--reload", "--port", "{port}"],
@@ -86,7 +89,9 @@ def measure(name: str, rounds: int, imports: str) -> dict[str, object] | None:
         file = Path(folder) / "app.py"
 
         def save(version: int) -> None:
-            text = APPLICATION.format(imports=imports, framework=framework, version=version)
+            text = APPLICATION.format(
+                imports=imports, framework=framework, version=version
+            )
             file.write_text(text)
 
         save(0)
@@ -136,7 +141,10 @@ def _measured(ask: Ask, save, rounds: int) -> dict[str, object]:
                 times.append(now - saved)
                 break
             if now - saved > PATIENCE:
-                return {"error": f"version {version} is never served", "outcomes": outcomes}
+                return {
+                    "error": f"version {version} is never served",
+                    "outcomes": outcomes,
+                }
             time.sleep(PERIOD)
     ordered = sorted(times)
     return {
@@ -157,7 +165,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(SERVERS), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--imports", default="", help="modules that the application imports")
+    parser.add_argument(
+        "--imports", default="", help="modules that the application imports"
+    )
     parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in SERVERS]

@@ -28,6 +28,8 @@ __all__ = ["loaded", "prepare"]
 _OWN = f"{Path(__file__).parent}{os.sep}"
 _REWRITES_THE_WORLD = frozenset({"eventlet", "gevent"})
 """Packages that have to come before all others, so that nothing is loaded ahead of them."""
+_PACKAGES = frozenset({"dist-packages", "site-packages"})
+"""Names of folders that packages are installed in."""
 _RACY_SECONDS = 2.0
 """Bytecode names its source by a time of whole seconds and a size: two saves can share both."""
 
@@ -43,11 +45,17 @@ def _folders_of_environment() -> list[str]:
 def _package_folders() -> list[str]:
     """Folders of the environment that packages are installed in."""
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    folders.update(entry for entry in sys.path if Path(entry).name in _PACKAGES)
     return sorted(folder for folder in folders if folder and Path(folder).is_dir())
 
 
 def _is_of_environment(file: str, folders: Iterable[str]) -> bool:
-    return file.startswith(_OWN) or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
+    return (
+        file.startswith(_OWN)
+        or any(file.startswith(f"{folder}{os.sep}") for folder in folders)
+        # That of another interpreter, which this one looks into.
+        or not _PACKAGES.isdisjoint(Path(file).parts)
+    )
 
 
 def loaded() -> dict[str, Any]:
@@ -127,8 +135,6 @@ def _terminal(tell: Callable[..., None]) -> Iterator[None]:
     import termios
 
     descriptor = sys.stdin.fileno()
-    # Whoever takes a terminal that belongs to others is stopped unless it ignores this.
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     owner = os.tcgetpgrp(descriptor)
     modes = termios.tcgetattr(descriptor)
     lines = list(modes)
@@ -141,14 +147,14 @@ def _terminal(tell: Callable[..., None]) -> Iterator[None]:
     finally:
         termios.tcsetattr(descriptor, termios.TCSANOW, modes)
         os.tcsetpgrp(descriptor, owner)
-        signal.signal(signal.SIGTTOU, before)
         tell(dev={"debugged": False})
 
 
 def _share_terminal(tell: Callable[..., None]) -> None:
     """Has `breakpoint()` take the terminal while its prompt is there."""
-    # Any other read of it fails, instead of stopping the process.
-    signal.signal(signal.SIGTTIN, signal.SIG_IGN)
+    # Any other read of it fails, instead of stopping the process, and it may be taken.
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
     if sys.stdin is None or not sys.stdin.isatty():
         return
 

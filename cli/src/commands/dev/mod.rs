@@ -177,17 +177,7 @@ impl<'a> Project<'a> {
             watching: None,
             has_keys: keys.is_some(),
         };
-        let start_timeout = config.value("python.start_timeout").time();
-        let rules = Rules {
-            strategy: match self.arguments.reload_strategy {
-                ReloadStrategy::Overlap => Strategy::Overlap,
-                ReloadStrategy::StopFirst => Strategy::StopFirst,
-            },
-            start_timeout: start_timeout.unwrap_or_default(),
-            grace: self.grace,
-            starts_ahead: !self.arguments.no_preload,
-            reread: self.reread(told),
-        };
+        let rules = self.rules(config, told);
         Ok(Supervisor::new(Parts {
             voice,
             heading,
@@ -202,6 +192,21 @@ impl<'a> Project<'a> {
         }))
     }
 
+    fn rules(&self, config: &Config, told: WorkerSettings) -> Rules {
+        let start_timeout = config.value("python.start_timeout").time();
+        Rules {
+            strategy: match self.arguments.reload_strategy {
+                ReloadStrategy::Overlap => Strategy::Overlap,
+                ReloadStrategy::StopFirst => Strategy::StopFirst,
+            },
+            start_timeout: start_timeout.unwrap_or_default(),
+            grace: self.grace,
+            starts_ahead: !self.arguments.no_preload,
+            settings: self.settings_files(config),
+            reread: self.reread(told),
+        }
+    }
+
     fn watch(
         &self,
         config: &Config,
@@ -209,12 +214,9 @@ impl<'a> Project<'a> {
         events: &Sender<Event>,
     ) -> Result<watch::Handle, CliError> {
         let arguments = self.arguments;
-        let mut settings = vec![self.env_file.clone(), self.root.join("justapi.toml")];
-        let file = config.file().and_then(|file| fs::canonicalize(file).ok());
-        settings.extend(file);
         let rules = watch::Rules::new(
             &self.root,
-            settings,
+            self.settings_files(config),
             &arguments.reload_ignore,
             &arguments.reload_include,
             &["py"],
@@ -236,6 +238,14 @@ impl<'a> Project<'a> {
         })?;
         front.attach(watcher.clone());
         Ok(watcher)
+    }
+
+    /// Files whose change means that the settings are read anew.
+    fn settings_files(&self, config: &Config) -> Vec<PathBuf> {
+        let mut files = vec![self.env_file.clone(), self.root.join("justapi.toml")];
+        let file = config.file().and_then(|file| fs::canonicalize(file).ok());
+        files.extend(file.filter(|file| !files.contains(file)));
+        files
     }
 
     /// Has the next workers started with the settings as they are by then.

@@ -82,6 +82,8 @@ pub(super) struct Rules {
     pub(super) grace: Duration,
     /// Whether interpreters are started ahead of time.
     pub(super) starts_ahead: bool,
+    /// Files that the settings come from.
+    pub(super) settings: Vec<PathBuf>,
     /// Reads the settings anew; what else has to be said of them.
     pub(super) reread: Box<Reread>,
 }
@@ -581,7 +583,8 @@ impl<'a> Supervisor<'a> {
             worker.has_served = true;
             worker.pid.as_raw_nonzero().get()
         });
-        let loaded = boot.stamped(&started.dev.files);
+        let files = started.dev.files.iter().chain(&self.rules.settings);
+        let loaded = boot.stamped(&files.cloned().collect::<Vec<_>>());
         self.watcher.loaded(loaded.clone());
         self.front.serve(generation, &loaded);
         self.front.gate.answer(boot.doubt);
@@ -657,6 +660,7 @@ impl<'a> Supervisor<'a> {
         all.extend(boot.changes.iter().map(|change| change.path.clone()));
         let own = failure.frames.iter().filter(|frame| frame.is_own);
         all.extend(own.map(|frame| frame.file.clone()));
+        all.extend(self.rules.settings.iter().cloned());
         // What is missing may be installed by then.
         all.extend(self.package_folders.iter().cloned());
         all.retain(|path| path.is_absolute());
@@ -672,8 +676,7 @@ impl<'a> Supervisor<'a> {
             return self.voice.listening(&heading, None, Some(failure));
         }
         let elapsed = boot.since.elapsed();
-        self.voice
-            .failed(&boot.changes, &failure, is_stale, elapsed)
+        self.voice.failed(&boot.changes, failure, is_stale, elapsed)
     }
 
     fn ended(&mut self, number: u64, status: &io::Result<ExitStatus>) -> Result<(), CliError> {

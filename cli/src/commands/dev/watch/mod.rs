@@ -13,7 +13,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -194,8 +194,13 @@ impl<F: Fn(Word)> Watcher<F> {
         let begun_ns = begun
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_nanos().cast_signed());
-        let found = self.tree.scan(|stamp| stamp.modified_ns() >= begun_ns);
+        let is_change = |stamp: &Stamp| stamp.modified_ns() >= begun_ns;
+        let mut found = self.tree.scan(is_change);
         self.watch(&found.folders);
+        // What has changed before it was watched has made no event.
+        let again = self.tree.scan(is_change);
+        self.watch(&again.folders);
+        found.changes.extend(again.changes);
         if !found.unreadable.is_empty() {
             let first = found.unreadable[0].display().to_string();
             let more = match found.unreadable.len() - 1 {
@@ -216,15 +221,6 @@ impl<F: Fn(Word)> Watcher<F> {
             self.gate.raise(|| ());
             let doubt = self.gate.raised(|| ());
             self.report(found.changes, doubt, Instant::now());
-        }
-        let Self { tree, inbox, .. } = self;
-        let mut first = None;
-        tree.read_all(|| {
-            first = inbox.try_recv().ok();
-            first.is_none()
-        });
-        if let Some(first) = first {
-            self.hear(first);
         }
     }
 
@@ -253,6 +249,17 @@ impl<F: Fn(Word)> Watcher<F> {
                 // It is gone by now, or not readable, which has been said.
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Watches new folders, and finds what came into them before that.
+    fn watch_anew(&mut self, found: &mut Found) {
+        let mut folders = std::mem::take(&mut found.folders);
+        while !folders.is_empty() {
+            self.watch(&folders);
+            let again = self.tree.look_into(&folders);
+            found.changes.extend(again.changes);
+            folders = again.folders;
         }
     }
 
@@ -290,6 +297,15 @@ impl<F: Fn(Word)> Watcher<F> {
     fn run(&mut self) {
         loop {
             if self.pending.since.is_none() {
+                match self.inbox.try_recv() {
+                    Ok(message) => {
+                        self.hear(message);
+                        continue;
+                    }
+                    // There is time to read what is not known yet.
+                    Err(TryRecvError::Empty) if self.tree.read_next() => continue,
+                    Err(_) => {}
+                }
                 match self.receive(self.idle_wait()) {
                     Ok(Some(message)) => self.hear(message),
                     Ok(None) => self.tick(),
@@ -332,15 +348,14 @@ impl<F: Fn(Word)> Watcher<F> {
             self.native = None;
             self.open_native();
         }
-        let found = self.tree.scan(|_| true);
-        self.watch(&found.folders);
+        let mut found = self.tree.scan(|_| true);
+        self.watch_anew(&mut found);
         if !found.changes.is_empty() {
             self.gate.raise(|| ());
             self.pending.since = Some(Instant::now());
             // They are told with what else belongs to the same change.
             self.wait_for_quiet();
-            let changes = found.changes;
-            self.settle_with(changes);
+            self.settle_with(found.changes);
         }
     }
 
@@ -437,7 +452,7 @@ impl<F: Fn(Word)> Watcher<F> {
             self.hear(message);
         }
         let pending = std::mem::take(&mut self.pending);
-        let found = if pending.is_everything {
+        let mut found = if pending.is_everything {
             let mut found = self.tree.scan(|_| true);
             let looked = self.tree.look(&pending.paths);
             found.changes.extend(looked.changes);
@@ -446,13 +461,8 @@ impl<F: Fn(Word)> Watcher<F> {
         } else {
             self.tree.look(&pending.paths)
         };
-        let Found {
-            changes: new,
-            folders,
-            ..
-        } = found;
-        self.watch(&folders);
-        for change in new {
+        self.watch_anew(&mut found);
+        for change in found.changes {
             if !changes.contains(&change) {
                 changes.push(change);
             }

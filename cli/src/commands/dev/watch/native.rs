@@ -41,7 +41,7 @@ impl Native {
 /// The name of the file system of a folder, if it tells nobody of changes.
 pub(super) fn polled_file_system(folder: &Path) -> Option<&'static str> {
     // A number of 32 bits, whatever the architecture puts it into.
-    let number = i64::from(rustix::fs::statfs(folder).ok()?.f_type) & 0xffff_ffff;
+    let number = rustix::fs::statfs(folder).ok()?.f_type & 0xffff_ffff;
     let known = SILENT.iter().find(|(silent, _)| *silent == number)?;
     Some(known.1)
 }

@@ -73,6 +73,8 @@ pub(super) struct Tree {
     of_loaded: HashSet<PathBuf>,
     /// The same by device and inode, so that none counts twice.
     identities: HashSet<(u64, u64)>,
+    /// Files whose content is still to be read.
+    unread: Vec<PathBuf>,
 }
 
 impl Tree {
@@ -84,6 +86,7 @@ impl Tree {
             folders: HashSet::new(),
             of_loaded: HashSet::new(),
             identities: HashSet::new(),
+            unread: Vec::new(),
         }
     }
 
@@ -154,6 +157,18 @@ impl Tree {
         found
     }
 
+    /// Looks once more at folders that are watched from now on: what came into
+    /// them before that has made no event.
+    pub(super) fn look_into(&mut self, folders: &[PathBuf]) -> Found {
+        let mut found = Found::default();
+        for folder in folders {
+            for path in self.walk(folder, Some(1), &mut found) {
+                self.look_at(&path, |_| true, &mut found);
+            }
+        }
+        found
+    }
+
     /// Notes which files the application has loaded, and how they were then;
     /// returns the folders that have to be watched for them.
     pub(super) fn note_loaded(&mut self, files: &[(PathBuf, Stamp)]) -> Vec<PathBuf> {
@@ -180,28 +195,22 @@ impl Tree {
         folders
     }
 
-    /// Reads the content of each file that is known by its stamp alone, unless
-    /// that has changed; `goes_on` is asked before each.
-    pub(super) fn read_all(&self, mut goes_on: impl FnMut() -> bool) {
-        let unread = |sight: &BTreeMap<PathBuf, Seen>| -> Vec<PathBuf> {
-            let unread = sight.iter().filter(|(_, seen)| seen.hash.is_none());
-            unread.map(|(path, _)| path.clone()).collect()
+    /// Reads the content of one more file that is known by its stamp alone, if
+    /// it still is what it was; whether there was one.
+    pub(super) fn read_next(&mut self) -> bool {
+        let Some(path) = self.unread.pop() else {
+            return false;
         };
-        let paths = unread(&self.sight.lock());
-        for path in paths {
-            if !goes_on() {
-                return;
-            }
-            let stamp = Stamp::of(&path);
-            let hash = stamp.hash(&path);
-            let mut sight = self.sight.lock();
-            if let Some(seen) = sight.get_mut(&path)
-                && seen.stamp == stamp
-                && Stamp::of(&path) == stamp
-            {
-                seen.hash = hash;
-            }
+        let stamp = Stamp::of(&path);
+        let hash = stamp.hash(&path);
+        let mut sight = self.sight.lock();
+        if let Some(seen) = sight.get_mut(&path)
+            && seen.stamp == stamp
+            && Stamp::of(&path) == stamp
+        {
+            seen.hash = hash;
         }
+        true
     }
 
     fn is_loaded(&self, path: &Path) -> bool {
@@ -225,7 +234,7 @@ impl Tree {
         }
     }
 
-    fn look_at(&self, path: &Path, is_change: impl Fn(&Stamp) -> bool, found: &mut Found) {
+    fn look_at(&mut self, path: &Path, is_change: impl Fn(&Stamp) -> bool, found: &mut Found) {
         let before = self.sight.lock().get(path).copied();
         let is_loaded = before.is_some_and(|seen| seen.is_loaded);
         let Some(kind) = self.rules.kind(path, is_loaded) else {
@@ -254,7 +263,10 @@ impl Tree {
                 }
                 true
             }
-            None => false,
+            None => {
+                self.unread.push(path.to_owned());
+                false
+            }
             Some(before) => hash.is_none() || before.hash != hash,
         };
         let seen = Seen {
@@ -360,7 +372,7 @@ mod tests {
                 project.write(name, text);
             }
             assert!(project.tree.scan(|_| false).changes.is_empty());
-            project.tree.read_all(|| true);
+            while project.tree.read_next() {}
             project
         }
 
@@ -475,7 +487,7 @@ mod tests {
         let mut project = Project::new(&[("app.py", "")]);
         let outside = tempfile::TempDir::new().expect("a folder");
         fs::write(outside.path().join("x.py"), "1").expect("it is written");
-        let link = std::os::unix::fs::symlink::<&Path, PathBuf>;
+        let link = |target: &Path, name: PathBuf| std::os::unix::fs::symlink(target, name);
         link(outside.path(), project.path("linked")).expect("a link");
         link(&project.path(""), project.path("up")).expect("a link");
         project.look(&["linked", "up"], &["linked/x.py"]);

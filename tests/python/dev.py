@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +19,7 @@ from serving import PATIENCE, PROGRAM, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 APP = """
 from justapi import JustAPI

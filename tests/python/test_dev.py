@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -16,6 +16,9 @@ import pytest
 from dev import Dev, Probes, app, replace, write
 from load import children
 from serving import PROGRAM, eventually, is_alive
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_what_is_saved_is_served(tmp_path: Path) -> None:
@@ -247,8 +250,9 @@ def test_streams_hold_no_reload_and_no_end(tmp_path: Path) -> None:
         host, port = dev.url.removeprefix("http://").split(":")
         upgrade = socket.create_connection((host, int(port)), 30)
         upgrade.sendall(
-            b"GET /socket HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-            b"sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"GET /socket HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
+            b"upgrade: websocket\r\nsec-websocket-version: 13\r\n"
+            b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
         assert upgrade.recv(1024).startswith(b"HTTP/1.1 101 ")
         begun = time.monotonic()

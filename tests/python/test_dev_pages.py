@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -24,6 +23,7 @@ from serving import PATIENCE, PROGRAM, eventually, is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PAGE = """
 from justapi.responses import HTMLResponse

@@ -1,7 +1,8 @@
 """What a worker does for `justapi dev` beside serving.
 
-It says which files it has loaded, never runs code older than its source, and may be started ahead of
-time: then it loads what comes from the environment, and waits for the word to load the application.
+It says which files it has loaded, never runs code older than its source, and may be started ahead
+of time: then it loads what comes from the environment, and waits for the word to load the
+application.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def loaded() -> dict[str, Any]:
         elif _is_of_environment(file, folders):
             modules.append(name)
         else:
-            files.append(os.path.abspath(file))
+            files.append(str(Path(file).absolute()))
     return {"files": files, "modules": modules, "environment": _package_folders()}
 
 
@@ -94,9 +95,9 @@ def _refuse_racy_bytecode() -> None:
             # The import system then neither reads bytecode nor writes any.
             raise OSError(f"{path} was saved a moment ago")
         with suppress(OSError, NotImplementedError):
-            bytecode = cache_from_source(path)
-            if abs(os.stat(bytecode).st_mtime - saved) < _RACY_SECONDS:
-                os.unlink(bytecode)
+            bytecode = Path(cache_from_source(path))
+            if abs(bytecode.stat().st_mtime - saved) < _RACY_SECONDS:
+                bytecode.unlink()
         return stats
 
     SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]

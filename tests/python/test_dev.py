@@ -457,5 +457,10 @@ async def echo(request: Request):
         assert "via" not in headers and "forwarded" not in headers
         assert "via" not in answer.headers
         # The limits are the application's own.
-        refused = httpx.post(f"{dev.url}/echo/x", content=b"x" * 3_000_000, timeout=30)
+        refused = httpx.post(
+            f"{dev.url}/echo/x",
+            content=b"x" * 3_000_000,
+            headers={"host": "shop.example"},
+            timeout=30,
+        )
         assert refused.status_code == 413

@@ -26,7 +26,8 @@
       "h1{font-size:1.1rem;margin:0;color:#ff6b6b;overflow-wrap:anywhere}" +
       "h2{font:.9rem/1.5 ui-monospace,monospace;margin:1rem 0 .25rem}" +
       "pre{font:.82rem/1.55 ui-monospace,monospace;margin:.25rem 0;overflow:auto;white-space:pre}" +
-      ".here{display:inline-block;min-width:100%;background:#ff6b6b33}" +
+      "pre span{display:block;width:max-content;min-width:100%;min-height:1.55em}" +
+      ".here{background:#ff6b6b33}" +
       "p{color:#999;margin:1rem 0 0}button{float:right;background:none;border:1px solid #555;" +
       "color:inherit;border-radius:4px;cursor:pointer;font:inherit}";
     const main = document.createElement("main");
@@ -42,7 +43,7 @@
     if (failure.source && failure.source.length) {
       const frame = add("pre", "");
       for (const line of failure.source) {
-        const text = `${String(line.line).padStart(5)}  ${line.text}\n`;
+        const text = `${String(line.line).padStart(5)}  ${line.text}`;
         add("span", text, frame).className = line.line === failure.line ? "here" : "";
       }
     }

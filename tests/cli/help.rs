@@ -2,9 +2,10 @@
 
 use crate::binary::Folder;
 
-pub(crate) const COMMANDS: [&str; 28] = [
+pub(crate) const COMMANDS: [&str; 29] = [
     "",
     "new",
+    "dev",
     "serve",
     "bench",
     "bench llm",

@@ -36,7 +36,7 @@ use crate::ui::{Ui, arrow, faint, heading, link};
 ///
 /// # Errors
 /// As [`settings::check`].
-pub(in crate::commands) fn check(config: &Config) -> Result<(), CliError> {
+pub(crate) fn check(config: &Config) -> Result<(), CliError> {
     settings::check(config)
 }
 

@@ -1,0 +1,396 @@
+//! New code from the change to the verdict.
+//!
+//! Guarantee: the newest code is what boots: a change that comes meanwhile ends
+//! the boot and begins another one, which answers for both.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::super::failure::Failure;
+use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
+use super::{Strategy, Supervisor};
+use crate::commands::serve::python::worker::{Phase, Started};
+use crate::error::CliError;
+
+/// Age that a file has to have before the word that it does not work counts:
+/// some editors write it in two steps.
+const SETTLED: Duration = Duration::from_millis(60);
+/// Quiet after which the next interpreter is started ahead of time.
+const AHEAD: Duration = Duration::from_millis(40);
+
+/// New code on its way to serve.
+#[derive(Debug)]
+pub(super) struct Boot {
+    /// Its worker; `None` while it waits for the old one to go.
+    pub(super) number: Option<u64>,
+    pub(super) changes: Vec<Change>,
+    /// When the first word of the change came.
+    pub(super) since: Instant,
+    /// When its worker was told to load it.
+    pub(super) begun: Instant,
+    /// How all files were before that.
+    pub(super) seen: Snapshot,
+    /// Doubts that the verdict answers.
+    pub(super) doubt: u64,
+    /// A verdict that is not final yet.
+    pub(super) verdict: Option<(Failure, Vec<PathBuf>, Instant)>,
+    pub(super) is_retried: bool,
+}
+
+impl Supervisor<'_> {
+    pub(super) fn reload_by_hand(&mut self) -> Result<(), CliError> {
+        if self.stop.is_some() {
+            return Ok(());
+        }
+        self.front.gate.raise(|| ());
+        let doubt = self.front.gate.raised(|| ());
+        self.num_crashes = 0;
+        self.drop_ahead();
+        self.begin_boot(Vec::new(), Instant::now(), doubt)
+    }
+
+    /// Deals with what was put off for a debugger.
+    pub(super) fn catch_up_with_changes(&mut self) -> Result<(), CliError> {
+        if self.debugged.is_some() {
+            return Ok(());
+        }
+        for batch in std::mem::take(&mut self.put_off) {
+            self.changed(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Deals with what the watcher has found.
+    pub(super) fn changed(&mut self, batch: Batch) -> Result<(), CliError> {
+        if self.stop.is_some() {
+            return Ok(());
+        }
+        let Batch {
+            changes,
+            doubt,
+            since,
+        } = batch;
+        if self.debugged.is_some() {
+            // Whoever asks meanwhile is not kept waiting for that.
+            self.front.gate.answer(doubt);
+            self.put_off.push(Batch {
+                changes,
+                doubt,
+                since,
+            });
+            return Ok(());
+        }
+        let most = changes.iter().map(|change| change.kind).max();
+        match most {
+            Some(Kind::Code | Kind::Settings) => {}
+            most => {
+                if most == Some(Kind::Style) {
+                    self.front.swap_styles();
+                } else if most == Some(Kind::Page) {
+                    self.front.reload_pages();
+                }
+                // While a worker boots its verdict answers this, too.
+                match &mut self.boot {
+                    Some(boot) => boot.doubt = boot.doubt.max(doubt),
+                    None => self.front.gate.answer(doubt),
+                }
+                return match most {
+                    Some(_) => self.voice.pages(&changes, self.front.num_pages()),
+                    None => Ok(()),
+                };
+            }
+        }
+        self.num_crashes = 0;
+        if most == Some(Kind::Settings) {
+            self.drop_ahead();
+            match (self.rules.reread)(&mut self.team) {
+                Ok(note) => {
+                    if let Some(note) = note {
+                        self.voice.note(&note)?;
+                    }
+                }
+                Err(error) => {
+                    self.cancel_boot();
+                    self.boot = Some(Boot::new(changes, since, doubt));
+                    let failure = Failure::of(&error);
+                    return self.fail(&failure, &[]);
+                }
+            }
+        }
+        self.begin_boot(changes, since, doubt)
+    }
+
+    /// Ends a boot whose code is not the newest any more; returns what it was for.
+    pub(super) fn cancel_boot(&mut self) -> Option<Boot> {
+        let boot = self.boot.take()?;
+        if let Some(number) = boot.number {
+            self.team.kill(number);
+        }
+        Some(boot)
+    }
+
+    pub(super) fn begin_boot(
+        &mut self,
+        mut changes: Vec<Change>,
+        mut since: Instant,
+        mut doubt: u64,
+    ) -> Result<(), CliError> {
+        if let Some(before) = self.cancel_boot() {
+            since = since.min(before.since);
+            doubt = doubt.max(before.doubt);
+            for change in before.changes {
+                if !changes.contains(&change) {
+                    changes.push(change);
+                }
+            }
+        }
+        let boot = Boot::new(changes, since, doubt);
+        if self.rules.strategy == Strategy::StopFirst
+            && let Some(old) = self.serving
+        {
+            return self.boot_after(old, boot);
+        }
+        self.launch(boot)
+    }
+
+    /// Has the old worker go before the new one starts.
+    pub(super) fn boot_after(&mut self, old: u64, boot: Boot) -> Result<(), CliError> {
+        self.front.stop_serving();
+        self.serving = None;
+        self.boot = Some(boot);
+        self.retire(old);
+        if self.retiring.is_empty() {
+            return self.launch_waiting();
+        }
+        Ok(())
+    }
+
+    pub(super) fn launch_waiting(&mut self) -> Result<(), CliError> {
+        match self
+            .boot
+            .take_if(|boot| boot.number.is_none() && boot.verdict.is_none())
+        {
+            Some(boot) => self.launch(boot),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn launch(&mut self, mut boot: Boot) -> Result<(), CliError> {
+        if self.ahead.is_some() && self.packages != stamps(&self.package_folders) {
+            // It may have loaded what has been replaced since.
+            self.drop_ahead();
+        }
+        boot.seen = self.watcher.sight.snapshot();
+        let ahead = self.ahead.take().filter(|number| self.team.go(*number));
+        self.ahead_due = None;
+        let started = match ahead {
+            Some(number) => Ok(number),
+            None => self.team.start(),
+        };
+        boot.begun = Instant::now();
+        match started {
+            Ok(number) => {
+                boot.number = Some(number);
+                self.boot = Some(boot);
+                Ok(())
+            }
+            Err(error) => {
+                self.boot = Some(boot);
+                let failure = Failure::new(format!("a worker cannot be started: {error}"));
+                self.fail(&failure, &[])
+            }
+        }
+    }
+
+    pub(super) fn started(&mut self, number: u64, started: Started) -> Result<(), CliError> {
+        if let Some(is_debugged) = started.dev.debugged {
+            self.debugged = is_debugged.then_some(number);
+            return self.catch_up_with_changes();
+        }
+        if started.dev.standby {
+            if let Some(name) = started.dev.spoilt {
+                // It may have old code of the application in it.
+                self.rules.starts_ahead = false;
+                self.voice.verbose(&format!(
+                    "interpreters are not started ahead: the environment loads {name}, \
+                     which is the application's"
+                ));
+                if self.ahead == Some(number) {
+                    self.drop_ahead();
+                } else if self
+                    .boot
+                    .as_ref()
+                    .is_some_and(|boot| boot.number == Some(number))
+                    && let Some(boot) = self.cancel_boot()
+                {
+                    return self.launch(boot);
+                }
+            }
+            return Ok(());
+        }
+        let is_booting = |boot: &Boot| boot.number == Some(number);
+        if !self.boot.as_ref().is_some_and(is_booting) {
+            return Ok(());
+        }
+        if started.ready {
+            return self.succeed(number, started);
+        }
+        if started.failed.is_none() {
+            return Ok(());
+        }
+        if let Some(worker) = self.team.crew.get_mut(number) {
+            worker.failed = Some(Instant::now());
+        }
+        if !started.dev.environment.is_empty() {
+            self.package_folders.clone_from(&started.dev.environment);
+        }
+        let (failure, files) = told(started);
+        self.judge(failure, files)
+    }
+
+    /// The newest code serves.
+    pub(super) fn succeed(&mut self, number: u64, started: Started) -> Result<(), CliError> {
+        let (Some(boot), Some(generation)) = (self.boot.take(), self.team.generation(number))
+        else {
+            return Ok(());
+        };
+        let pid = self.team.crew.get_mut(number).map(|worker| {
+            worker.phase = Phase::Serving;
+            worker.has_served = true;
+            worker.pid.as_raw_nonzero().get()
+        });
+        let files = started.dev.files.iter().chain(&self.rules.settings);
+        let loaded = boot.stamped(&files.cloned().collect::<Vec<_>>());
+        self.watcher.loaded(loaded.clone());
+        self.front.serve(generation, &loaded);
+        self.front.gate.answer(boot.doubt);
+        let old = self.serving.replace(number);
+        self.modules = started.dev.modules;
+        self.package_folders = started.dev.environment;
+        self.ahead_due = Some(Instant::now() + AHEAD);
+        if let Some(old) = old {
+            self.retire(old);
+        }
+        let now = Instant::now();
+        if let Some(heading) = self.heading.take() {
+            return self.voice.listening(&heading, pid, None);
+        }
+        self.voice.reloaded(
+            &boot.changes,
+            now - boot.since,
+            now.saturating_duration_since(boot.begun),
+            pid,
+        )
+    }
+
+    /// Notes that the newest code does not work, unless it may be half of it.
+    pub(super) fn judge(&mut self, failure: Failure, files: Vec<PathBuf>) -> Result<(), CliError> {
+        let Some(is_retried) = self.boot.as_ref().map(|boot| boot.is_retried) else {
+            return Ok(());
+        };
+        let is_in_use = failure
+            .trace
+            .as_deref()
+            .is_some_and(|trace| trace.contains("ddress already in use"));
+        if is_in_use
+            && !is_retried
+            && let Some(old) = self.serving
+            && let Some(mut boot) = self.cancel_boot()
+        {
+            boot.is_retried = true;
+            boot.number = None;
+            self.voice.note(
+                "the new code wants an address that the running code has: it is started again \
+                 after that has stopped; --reload-strategy stop-first does so each time",
+            )?;
+            return self.boot_after(old, boot);
+        }
+        let Some(boot) = &mut self.boot else {
+            return Ok(());
+        };
+        let youngest = boot.changes.iter().filter_map(|change| {
+            let saved = change.path.metadata().ok()?.modified().ok()?;
+            saved.elapsed().ok()
+        });
+        match youngest.min().and_then(|age| SETTLED.checked_sub(age)) {
+            Some(left) => {
+                boot.verdict = Some((failure, files, Instant::now() + left));
+                Ok(())
+            }
+            None => self.fail(&failure, &files),
+        }
+    }
+
+    /// The newest code does not work, and that is final.
+    pub(super) fn fail(&mut self, failure: &Failure, files: &[PathBuf]) -> Result<(), CliError> {
+        let Some(boot) = self.boot.take() else {
+            return Ok(());
+        };
+        // It ends by itself, and is ended if it does not.
+        if let Some(number) = boot.number
+            && let Some(worker) = self.team.crew.get_mut(number)
+        {
+            worker.failed.get_or_insert_with(Instant::now);
+        }
+        let mut all: Vec<PathBuf> = files.to_vec();
+        all.extend(boot.changes.iter().map(|change| change.path.clone()));
+        let own = failure.frames.iter().filter(|frame| frame.is_own);
+        all.extend(own.map(|frame| frame.file.clone()));
+        all.extend(self.rules.settings.iter().cloned());
+        // What is missing may be installed by then.
+        all.extend(self.package_folders.iter().cloned());
+        all.retain(|path| path.is_absolute());
+        all.sort_unstable();
+        all.dedup();
+        let loaded = boot.stamped(&all);
+        self.watcher.loaded(loaded.clone());
+        let is_stale = self.serving.is_some();
+        self.front.fail(failure.clone(), &loaded);
+        self.front.gate.answer(boot.doubt);
+        self.ahead_due = Some(Instant::now() + AHEAD);
+        if let Some(heading) = self.heading.take() {
+            return self.voice.listening(&heading, None, Some(failure));
+        }
+        let elapsed = boot.since.elapsed();
+        self.voice.failed(&boot.changes, failure, is_stale, elapsed)
+    }
+}
+
+impl Boot {
+    pub(super) fn new(changes: Vec<Change>, since: Instant, doubt: u64) -> Self {
+        Self {
+            number: None,
+            changes,
+            since,
+            begun: Instant::now(),
+            seen: Snapshot::new(),
+            doubt,
+            verdict: None,
+            is_retried: false,
+        }
+    }
+
+    /// Files, and how they were when their worker began to load them.
+    pub(super) fn stamped(&self, paths: &[PathBuf]) -> Vec<(PathBuf, Stamp)> {
+        let stamp = |path: &PathBuf| {
+            let seen = self.seen.get(path).copied();
+            (path.clone(), seen.unwrap_or_else(|| Stamp::of(path)))
+        };
+        paths.iter().map(stamp).collect()
+    }
+}
+
+pub(super) fn stamps(folders: &[PathBuf]) -> Vec<Stamp> {
+    folders.iter().map(|folder| Stamp::of(folder)).collect()
+}
+
+/// What a worker has said of its failure, and the files that it had loaded.
+pub(super) fn told(started: Started) -> (Failure, Vec<PathBuf>) {
+    let what = started.failed.unwrap_or_default();
+    let mut failure = match &started.traceback {
+        Some(trace) => Failure::traced(what, trace),
+        None => Failure::new(what),
+    };
+    failure.hint = started.hint;
+    (failure, started.dev.files)
+}

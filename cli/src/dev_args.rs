@@ -12,48 +12,48 @@ use crate::args::{SettingFlags, read_time};
 pub(crate) struct Dev {
     /// Python application, as `module:attribute`; without one it is looked for.
     pub(crate) app: Option<String>,
-    /// Whether the running code stops once the new one serves, or before that starts.
+    /// When the running code stops: overlap or stop-first.
     ///
     /// `overlap` leaves no gap. `stop-first` is for applications of which there can be one at a
     /// time: they hold a lock, a port or the memory of a device.
     #[arg(
         long,
         value_enum,
-        value_name = "STRATEGY",
+        value_name = "WHEN",
         default_value = "overlap",
-        help_heading = "Reloading"
+        hide_possible_values = true
     )]
     pub(crate) reload_strategy: ReloadStrategy,
     /// Files that mean nothing, as a .gitignore has them; repeatable.
-    #[arg(long, value_name = "PATTERN", help_heading = "Reloading")]
+    #[arg(long, value_name = "PATTERN")]
     pub(crate) reload_ignore: Vec<String>,
     /// Files that mean what sources do, as a .gitignore has them; repeatable.
-    #[arg(long, value_name = "PATTERN", help_heading = "Reloading")]
+    #[arg(hide_short_help = true, long, value_name = "PATTERN")]
     pub(crate) reload_include: Vec<String>,
-    /// Look at the files again and again, where the system tells of no changes.
-    #[arg(long, help_heading = "Reloading")]
+    /// Look at the files again and again, instead of being told of changes.
+    #[arg(long)]
     pub(crate) poll: bool,
     /// How often, where files are looked at again and again.
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "TIME",
         default_value = "300ms",
-        value_parser = read_time,
-        help_heading = "Reloading"
+        value_parser = read_time
     )]
     pub(crate) poll_interval: Duration,
     /// Start no interpreter ahead of time that loads the installed packages.
-    #[arg(long, help_heading = "Reloading")]
+    #[arg(hide_short_help = true, long)]
     pub(crate) no_preload: bool,
     /// Add no script to pages that loads them anew.
-    #[arg(long, help_heading = "Reloading")]
+    #[arg(hide_short_help = true, long)]
     pub(crate) no_live_reload: bool,
     /// File with variables for the application.
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "FILE",
-        default_value = ".env",
-        help_heading = "Reloading"
+        default_value = ".env"
     )]
     pub(crate) env_file: PathBuf,
     #[command(flatten)]

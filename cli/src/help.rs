@@ -25,10 +25,7 @@ justapi serve --check --config production.toml";
 
 /// Examples of `justapi dev`.
 pub(crate) const DEV: &str = "justapi dev
-justapi dev app:app --port 9000
-justapi dev app:app --reload-ignore 'data/**' --reload-include '*.yaml'
-justapi dev app:app --reload-strategy stop-first
-justapi dev app:app --poll";
+justapi dev app:app --port 9000 --reload-ignore 'data/**'";
 
 /// Examples of `justapi bench`.
 pub(crate) const BENCH: &str = "justapi bench http://127.0.0.1:8000/hello

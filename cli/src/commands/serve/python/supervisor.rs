@@ -411,7 +411,6 @@ impl<'a> Supervisor<'a> {
             }
             return;
         }
-        worker.show_stacks();
         self.ui.warning(&Warning {
             code: Code::WorkerStuck,
             message: format!(
@@ -420,6 +419,8 @@ impl<'a> Supervisor<'a> {
             ),
             location: None,
         });
+        // Not before: the worker writes them in many pieces, and the warning would be among them.
+        worker.show_stacks();
         self.replace_worn(number);
         // Before those that still serve.
         self.to_replace.sort_by_key(|one| *one != number);

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::body::RequestBody;
@@ -35,6 +36,9 @@ const MAX_RESPONSE_HEADERS: usize = 100;
 /// Head of an upstream's response, and what is read of its body at a time;
 /// hyper's buffer may grow to twice that before it looks.
 const MAX_RESPONSE_BUFFER_BYTES: usize = 64 * 1024;
+/// How long a Unix socket whose backlog is full is left alone: an upstream
+/// that accepts makes room within less.
+const FULL_BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 
 /// Why there is no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +115,7 @@ impl Connection {
             let addresses = match &upstream.place {
                 Place::Tcp(addresses) => addresses,
                 Place::Unix(path) => {
-                    let stream = UnixStream::connect(path).await;
+                    let stream = connect_unix(path).await;
                     let stream = stream.map_err(|_| ConnectError::Refused)?;
                     return Self::start(proxy, stream, permit).await;
                 }
@@ -208,6 +212,19 @@ async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(last)
 }
 
+/// Connects once there is room: unlike TCP, a Unix socket does not have a
+/// newcomer wait, but says `EAGAIN` (connect(2)).
+async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sleep(FULL_BACKLOG_PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
 /// The right to one open connection.
 #[derive(Debug)]
 struct Permit(Arc<AtomicUsize>);
@@ -282,5 +299,63 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future as _, poll_fn};
+    use std::pin::pin;
+
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use super::*;
+
+    /// A Unix socket whose backlog is full, and those that fill it.
+    fn full(path: &Path) -> (Socket, Vec<Socket>) {
+        let address = SockAddr::unix(path).expect("a short path");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        listener.bind(&address).expect("a free path");
+        listener.listen(1).expect("a bound socket");
+        listener.set_nonblocking(true).expect("a socket option");
+        let mut waiting = Vec::new();
+        loop {
+            let one = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+            one.set_nonblocking(true).expect("a socket option");
+            match one.connect(&address) {
+                Ok(()) => waiting.push(one),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("no connection: {error}"),
+            }
+        }
+        (listener, waiting)
+    }
+
+    #[test]
+    fn a_full_backlog_is_waited_for() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(wait_for_a_full_backlog());
+    }
+
+    async fn wait_for_a_full_backlog() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let (listener, waiting) = full(&path);
+        let upstream = Upstream::unix(path);
+        let soon = Duration::from_millis(50);
+        let opened = Connection::open(u32::MAX, &upstream, None, 10, soon).await;
+        assert_eq!(opened.err(), Some(ConnectError::TimedOut));
+        let limit = Duration::from_mins(1);
+        let mut open = pin!(Connection::open(u32::MAX, &upstream, None, 10, limit));
+        let first = poll_fn(|cx| Poll::Ready(open.as_mut().poll(cx))).await;
+        assert!(first.is_pending(), "{first:?}");
+        for _ in &waiting {
+            listener.accept().expect("one that waits");
+        }
+        let opened = open.await;
+        assert!(opened.is_ok(), "{opened:?}");
     }
 }

@@ -45,6 +45,9 @@ const OF_ONE_HOP: [HeaderName; 9] = [
     HeaderName::from_static("http2-settings"),
 ];
 
+/// Hops that a reader of a list looks at.
+const MAX_HOPS: usize = 32;
+
 /// Removes what belongs to the connection that the message came by.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
@@ -71,19 +74,16 @@ pub(super) struct Client<'a> {
 /// only the client's address and scheme are added.
 ///
 /// What the client claims about itself stays in front of that if it
-/// `keeps_claims`, and is dropped if not.
+/// `keeps_claims`, with the host that it asked for behind what it claims of
+/// that; and is dropped if not.
 pub(super) fn same_headers(
     request: &mut Request,
     client: &Client<'_>,
     keeps_claims: bool,
 ) -> HeaderMap {
-    let authority = request.uri().authority().cloned();
-    let mut headers = std::mem::take(request.headers_mut());
-    remove_hop_by_hop(&mut headers);
-    headers.remove(EXPECT);
-    headers.remove(CONTENT_LENGTH);
-    if let Some(asked) = authority.and_then(|name| HeaderValue::from_str(name.as_str()).ok()) {
-        headers.insert(HOST, asked);
+    let (mut headers, asked) = take_headers(request);
+    if let Some(asked) = &asked {
+        headers.insert(HOST, asked.clone());
     }
     join_cookies(&mut headers);
     if !keeps_claims {
@@ -97,11 +97,24 @@ pub(super) fn same_headers(
         Peer::Unix | Peer::Memory(_) | Peer::Unknown => None,
     };
     if let Some(address) = address {
+        // The lists grow together: an entry is of the hop that stands as far
+        // from the right.
+        if keeps_claims {
+            let num_hops = num_elements(&headers, &X_FORWARDED_FOR);
+            repeat_single(&mut headers, &X_FORWARDED_PROTO, num_hops);
+            repeat_single(&mut headers, &X_FORWARDED_HOST, num_hops);
+            match asked.as_ref().and_then(|asked| asked.to_str().ok()) {
+                Some(asked) => append_to_list(&mut headers, X_FORWARDED_HOST, asked),
+                None => drop(headers.remove(X_FORWARDED_HOST)),
+            }
+        }
         append_to_list(&mut headers, X_FORWARDED_FOR, &address.to_string());
+        append_to_list(&mut headers, X_FORWARDED_PROTO, scheme);
+    } else if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
-    append_to_list(&mut headers, X_FORWARDED_PROTO, scheme);
     if keeps_claims {
-        let element = forwarded(address, headers.get(HOST), scheme);
+        let element = forwarded(address, asked.as_ref(), scheme);
         append_to_list(&mut headers, FORWARDED, &element);
     }
     headers
@@ -113,14 +126,7 @@ pub(super) fn request_headers(
     host: &HeaderValue,
     client: &Client<'_>,
 ) -> HeaderMap {
-    let authority = request.uri().authority().cloned();
-    let mut headers = std::mem::take(request.headers_mut());
-    remove_hop_by_hop(&mut headers);
-    headers.remove(EXPECT);
-    headers.remove(CONTENT_LENGTH);
-    let asked = authority
-        .and_then(|name| HeaderValue::from_str(name.as_str()).ok())
-        .or_else(|| headers.get(HOST).cloned());
+    let (mut headers, asked) = take_headers(request);
     headers.insert(HOST, host.clone());
     join_cookies(&mut headers);
     let is_trusted =
@@ -150,6 +156,20 @@ pub(super) fn request_headers(
     append_to_list(&mut headers, FORWARDED, &element);
     add_via(&mut headers, client.version);
     headers
+}
+
+/// The headers that may go on, and the host that was asked for: `Connection`
+/// may name `Host`, which belongs to the message all the same.
+fn take_headers(request: &mut Request) -> (HeaderMap, Option<HeaderValue>) {
+    let authority = request.uri().authority().cloned();
+    let mut headers = std::mem::take(request.headers_mut());
+    let asked = authority
+        .and_then(|name| HeaderValue::from_str(name.as_str()).ok())
+        .or_else(|| headers.get(HOST).cloned());
+    remove_hop_by_hop(&mut headers);
+    headers.remove(EXPECT);
+    headers.remove(CONTENT_LENGTH);
+    (headers, asked)
 }
 
 /// RFC 9110 §7.6.3: how the message came, with our name.
@@ -193,6 +213,28 @@ fn append_to_list(headers: &mut HeaderMap, name: HeaderName, element: &str) {
     }
 }
 
+fn num_elements(headers: &HeaderMap, name: &HeaderName) -> usize {
+    let lines = headers.get_all(name).iter();
+    lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .filter(|element| !element.trim_ascii().is_empty())
+        .count()
+}
+
+/// Writes the only element of a list once for each hop: alone, it is the word
+/// about all of them, which it would no longer be with another one behind it.
+fn repeat_single(headers: &mut HeaderMap, name: &HeaderName, num_hops: usize) {
+    let Some(value) = headers.get(name).cloned() else {
+        return;
+    };
+    if num_elements(headers, name) == 1 {
+        let repeated = vec![value.as_bytes(); num_hops.clamp(1, MAX_HOPS)].join(&b", "[..]);
+        if let Ok(repeated) = HeaderValue::from_bytes(&repeated) {
+            headers.insert(name, repeated);
+        }
+    }
+}
+
 /// RFC 9113 §8.2.3: HTTP/1.1 has one cookie line.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(COOKIE).iter();
@@ -233,6 +275,27 @@ mod tests {
             trusted,
         };
         request_headers(&mut request, &HeaderValue::from_static("up:1"), &client)
+    }
+
+    const CLIENT: &str = "192.0.2.7:99";
+
+    fn plain_headers(
+        lines: &[(&'static str, &'static str)],
+        keeps_claims: bool,
+        peer: &str,
+    ) -> HeaderMap {
+        let mut request = Request::new(Method::GET, Uri::from_static("/"), Body::empty());
+        for (name, value) in lines {
+            let value = HeaderValue::from_static(value);
+            request.headers_mut().append(*name, value);
+        }
+        let client = Client {
+            peer: peer.parse().map_or(Peer::Unix, Peer::Tcp),
+            version: Version::HTTP_11,
+            is_tls: false,
+            trusted: &[],
+        };
+        same_headers(&mut request, &client, keeps_claims)
     }
 
     #[track_caller]
@@ -327,6 +390,11 @@ mod tests {
         for name in ["x-forwarded-for", "via", "host", "forwarded"] {
             assert!(headers.contains_key(name), "{name}");
         }
+        let lines = [("host", "front"), ("connection", "host")];
+        let headers = forwarded_headers(&lines, "192.0.2.7:99", &[]);
+        assert_eq!(headers["x-forwarded-host"], "front");
+        let headers = plain_headers(&lines, true, CLIENT);
+        assert_eq!(headers[HOST], "front");
     }
 
     #[test]
@@ -338,23 +406,10 @@ mod tests {
             ("accept", "*/*"),
             ("x-forwarded-for", "203.0.113.9"),
             ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "evil.example"),
         ];
-        let with = |keeps_claims| {
-            let mut request = Request::new(Method::GET, Uri::from_static("/"), Body::empty());
-            for (name, value) in lines {
-                let value = HeaderValue::from_static(value);
-                request.headers_mut().append(name, value);
-            }
-            let client = Client {
-                peer: Peer::Tcp("192.0.2.7:99".parse().expect("an address")),
-                version: Version::HTTP_11,
-                is_tls: false,
-                trusted: &[],
-            };
-            same_headers(&mut request, &client, keeps_claims)
-        };
         check(
-            &with(false),
+            &plain_headers(&lines, false, CLIENT),
             &[
                 ("accept", "*/*"),
                 ("host", "shop.example"),
@@ -363,7 +418,7 @@ mod tests {
             ],
         );
         check(
-            &with(true),
+            &plain_headers(&lines, true, CLIENT),
             &[
                 ("accept", "*/*"),
                 (
@@ -372,9 +427,33 @@ mod tests {
                 ),
                 ("host", "shop.example"),
                 ("x-forwarded-for", "203.0.113.9, 192.0.2.7"),
+                ("x-forwarded-host", "evil.example, shop.example"),
                 ("x-forwarded-proto", "https, http"),
             ],
         );
+    }
+
+    #[test]
+    fn a_plain_hop_leaves_each_claim_to_its_hop() {
+        let lines = [
+            ("host", "inner"),
+            ("x-forwarded-for", "203.0.113.9, 10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "shop.example"),
+        ];
+        let headers = plain_headers(&lines, true, CLIENT);
+        assert_eq!(headers[X_FORWARDED_PROTO], "https, https, https, http");
+        let hosts = "shop.example, shop.example, shop.example, inner";
+        assert_eq!(headers[X_FORWARDED_HOST], hosts);
+        // A peer without an address is no hop of the list.
+        let headers = plain_headers(&lines, true, "unix");
+        assert_eq!(headers[X_FORWARDED_PROTO], "https");
+        assert_eq!(headers[X_FORWARDED_HOST], "shop.example");
+        // Where there is nothing that was asked for, nobody's word replaces it.
+        let lines = [("x-forwarded-host", "evil.example")];
+        let headers = plain_headers(&lines, true, CLIENT);
+        assert_eq!(headers.get(X_FORWARDED_HOST), None);
     }
 
     #[test]

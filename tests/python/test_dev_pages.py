@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from dev import Dev, app, write
+from dev import Dev, app, replace, write
 from load import children
 from serving import PATIENCE, PROGRAM, eventually, is_alive
 
@@ -60,7 +60,7 @@ class News:
 
     def wait_for(self, count: int) -> dict[str, Any]:
         """Waits for the state of this number."""
-        eventually(f"state {count}", lambda: len(self.states) >= count)
+        eventually(f"state {count} in {self.states}", lambda: len(self.states) >= count)
         return self.states[count - 1]
 
 
@@ -81,13 +81,13 @@ def test_pages_hear_of_what_they_are_made_of(tmp_path: Path) -> None:
         worker = dev.wait_for("listening")["worker"]
 
         # A style: no other page, no other worker.
-        write(tmp_path / "static" / "x.css", "b {}")
+        replace(tmp_path / "static" / "x.css", "b {}")
         state = news.wait_for(2)
         assert state["number"] == first["number"]
         assert state["styles"] == first["styles"] + 1
 
         # A template: another page of the same worker.
-        write(tmp_path / "templates" / "x.html", "two")
+        replace(tmp_path / "templates" / "x.html", "two")
         state = news.wait_for(3)
         assert state["number"] != first["number"]
         page = dev.get("/page", **BROWSER)
@@ -97,12 +97,12 @@ def test_pages_hear_of_what_they_are_made_of(tmp_path: Path) -> None:
         assert is_alive(worker)
 
         # Code that does not work: the same page, and why.
-        dev.save("oops(\n")
+        replace(tmp_path / "app.py", "oops(\n")
         state = news.wait_for(4)
         assert state["stale"] is True
         assert state["failure"]["file"] == "app.py"
         assert dev.get("/page", **BROWSER).headers["x-justapi-stale"] == "1"
-        dev.save(app("2", after=PAGE))
+        replace(tmp_path / "app.py", app("2", after=PAGE))
         state = news.wait_for(5)
         assert state["failure"] is None
         assert state["number"] == SCRIPT.search(dev.get("/page", **BROWSER).text)[1]  # type: ignore[index]
@@ -110,6 +110,69 @@ def test_pages_hear_of_what_they_are_made_of(tmp_path: Path) -> None:
         begun = time.monotonic()
         assert dev.stop() == 0
         assert time.monotonic() - begun < 15
+
+
+def test_pages_of_its_own_are_for_its_hosts_alone(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", "secret = 1\noops(\n")
+    with Dev(tmp_path, "--trusted-host", "auto", "--trusted-host", "shop.example") as dev:
+        paths = {"/": 503, "/__justapi/dev.js": 200, "/__justapi/events": 200}
+
+        def status(path: str, host: str) -> int:
+            with httpx.stream(
+                "GET", dev.url + path, headers={"host": host}, timeout=PATIENCE
+            ) as answer:
+                return answer.status_code
+
+        dev.wait_for("failed")
+        for path, own in paths.items():
+            for host in ("localhost", "shop.example"):
+                assert status(path, host) == own, (path, host)
+            # A page whose name is rebound to this machine.
+            assert status(path, "evil.example") == 421, path
+        refused = dev.get("/", host="evil.example", **BROWSER)
+        assert "secret" not in refused.text
+        write(tmp_path / "justapi.toml", '[server]\ntrusted_proxies = ["10.0.0.1"]\n')
+        eventually(
+            "it says what counts later", lambda: "trusted hosts or proxies have changed" in dev.said
+        )
+
+
+SEEN = """
+from justapi import Request
+
+@app.get("/seen")
+def seen(request: Request):
+    return [request.client.host, request.url.scheme, request.url.netloc]
+"""
+
+
+def test_claims_of_a_client_are_believed_of_listed_proxies_alone(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=SEEN))
+    claims = {
+        "host": "localhost",
+        "x-forwarded-for": "203.0.113.9, 10.0.0.1",
+        "x-forwarded-proto": "https",
+        "x-forwarded-host": "shop.example",
+    }
+    own = ["127.0.0.1", "http", "localhost"]
+    claimed = ["203.0.113.9", "https", "localhost"]
+    hosts = ("--trusted-host", "localhost", "--trusted-host", "shop.example")
+    far, near = ("--trusted-proxy", "10.0.0.1"), ("--trusted-proxy", "127.0.0.1")
+    for trusted, expected in (((), own), (far, own), ((*far, *near), claimed)):
+        with Dev(tmp_path, *hosts, *trusted) as dev:
+            assert dev.get("/seen", **claims).json() == expected, trusted
+            # Whose host it is that has to be one of ours.
+            evil = dev.get("/seen", **{**claims, "x-forwarded-host": "evil.example"})
+            inner = dev.get("/seen", **{**claims, "host": "inner.example"})
+            statuses = (200, 421) if expected is own else (421, 200)
+            assert (evil.status_code, inner.status_code) == statuses, trusted
+
+
+def test_a_host_is_kept_whatever_the_connection_is_for(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=SEEN))
+    with Dev(tmp_path) as dev:
+        answer = dev.get("/seen", host="localhost", connection="close, host")
+        assert answer.json() == ["127.0.0.1", "http", "localhost"]
 
 
 def test_programs_get_what_the_application_sends(tmp_path: Path) -> None:

@@ -260,18 +260,27 @@ impl<'a> Project<'a> {
             plan.check_files(true)?;
             Ok((config, plan))
         };
-        let first = load().ok().and_then(|(_, plan)| plan.listens().ok());
+        let first = load().ok().and_then(|(_, plan)| {
+            let listens = plan.listens().ok()?;
+            let hosts = front_hosts(&plan, &listens);
+            Some((listens, hosts))
+        });
         Box::new(move |team| {
             let (config, plan) = load()?;
             let listens = plan.listens()?;
             team.orders.environment = environment_file::read(&env_file)?;
             team.orders.settings = told.of(&config, &plan, &listens);
             team.orders.keeps_claims = trusts_proxies(&config);
-            let has_moved = first.as_ref().is_some_and(|first| *first != listens);
-            Ok(has_moved.then(|| {
-                "the address has changed in the settings: it counts after a restart of justapi dev"
-                    .to_owned()
-            }))
+            let what = match &first {
+                Some((before, _)) if *before != listens => "the address has",
+                Some((_, before)) if *before != front_hosts(&plan, &listens) => {
+                    "the trusted hosts or proxies have"
+                }
+                _ => return Ok(None),
+            };
+            Ok(Some(format!(
+                "{what} changed in the settings: that counts after a restart of justapi dev"
+            )))
         })
     }
 }
@@ -287,8 +296,18 @@ fn trusts_proxies(config: &Config) -> bool {
     *config.origin("server.trusted_proxies") != Origin::Default
 }
 
+/// What decides whom the front answers, as it is written in the settings.
+fn front_hosts(plan: &Plan, listens: &[justapi_core::Listen]) -> impl PartialEq + use<> {
+    let whole = plan.server_config(listens);
+    (
+        (whole.trusted_hosts, whole.trusts_loopback),
+        (whole.trusted_proxies, whole.forwarded_header),
+    )
+}
+
 /// The server that clients talk to: what belongs to a connection is its own,
-/// everything else the worker's.
+/// everything else the worker's. Its own pages tell of the code, so it answers
+/// for the same hosts, which a trusted proxy may say.
 fn front_config(plan: &Plan, listens: &[justapi_core::Listen], grace: Duration) -> ServerConfig {
     let whole = plan.server_config(listens);
     ServerConfig {
@@ -300,6 +319,10 @@ fn front_config(plan: &Plan, listens: &[justapi_core::Listen], grace: Duration) 
         },
         tls: whole.tls,
         compression: whole.compression,
+        trusted_hosts: whole.trusted_hosts,
+        trusts_loopback: whole.trusts_loopback,
+        trusted_proxies: whole.trusted_proxies,
+        forwarded_header: whole.forwarded_header,
         health: false,
         metrics: justapi_core::MetricsMount::Off,
         ..ServerConfig::default()

@@ -112,6 +112,52 @@ def test_pages_hear_of_what_they_are_made_of(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 15
 
 
+CACHED = """
+from justapi import Request, Response
+
+CONDITIONS = {"if-none-match", "if-modified-since", "if-range", "range"}
+TAG = '"of the text"'
+
+@app.get("/cached")
+def cached(request: Request):
+    if request.headers.get("if-none-match") == TAG:
+        return Response(status_code=304, headers={"etag": TAG})
+    headers = {
+        "etag": TAG,
+        "last-modified": "Sun, 06 Nov 1994 08:49:37 GMT",
+        "cache-control": "max-age=60",
+    }
+    text = "<p>" + " ".join(sorted(CONDITIONS & set(request.headers)))
+    return Response(text, headers=headers, media_type="text/html")
+"""
+
+
+def test_a_page_that_is_the_same_after_a_change_loads_once(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=CACHED))
+    with Dev(tmp_path) as dev:
+        first = dev.get("/cached", **BROWSER)
+        found = SCRIPT.search(first.text)
+        assert found is not None, first.text
+        # What a browser keeps would have the number of this code for ever.
+        assert first.headers["cache-control"] == "no-store"
+        assert not {"etag", "last-modified"} & set(first.headers)
+        conditions = {
+            "if-none-match": '"of the text"',
+            "if-modified-since": "Sun, 06 Nov 1994 08:49:37 GMT",
+            "if-range": '"of the text"',
+            "range": "bytes=0-1",
+        }
+        program = dev.get("/cached", **conditions)
+        assert (program.status_code, program.headers["etag"]) == (304, '"of the text"')
+        replace(tmp_path / "app.py", app("2", after=CACHED))
+        dev.serves("2")
+        page = dev.get("/cached", **BROWSER, **conditions)
+        assert page.status_code == 200
+        assert page.text.startswith("<p><script"), page.text
+        state = News(dev.url).wait_for(1)
+        assert SCRIPT.search(page.text)[1] == state["number"] != found[1]  # type: ignore[index]
+
+
 def test_pages_of_its_own_are_for_its_hosts_alone(tmp_path: Path) -> None:
     write(tmp_path / "app.py", "secret = 1\noops(\n")
     with Dev(tmp_path, "--trusted-host", "auto", "--trusted-host", "shop.example") as dev:

@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use justapi_core::header::{
-    ACCEPT, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
 use justapi_core::{Body, BodyError, HeaderMap, HeaderValue, Method, Request, Response};
 
@@ -37,8 +38,19 @@ pub(super) fn is_for_a_document(request: &Request) -> bool {
     headers.get_all(ACCEPT).iter().any(accepts) && value("hx-request").is_none()
 }
 
+/// Asks for the whole document: one that the browser already has, or has a part
+/// of, carries the number of the code that made that.
+pub(super) fn ask_for_all(headers: &mut HeaderMap) {
+    for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE, RANGE] {
+        headers.remove(name);
+    }
+}
+
 /// Appends the script to an HTML document, with the number of the code that
 /// has made it.
+///
+/// The document is for this one time: kept and shown after a change, it would
+/// load itself anew for ever.
 pub(super) fn inject(mut response: Response, number: &str) -> Response {
     if !is_plain_html(response.headers()) {
         return response;
@@ -53,6 +65,9 @@ pub(super) fn inject(mut response: Response, number: &str) -> Response {
             HeaderValue::from(length + tail.len() as u64),
         );
     }
+    headers.remove(ETAG);
+    headers.remove(LAST_MODIFIED);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let (parts, body) = response.into_http().into_parts();
     let body = Body::custom(Extended {
         inner: body,

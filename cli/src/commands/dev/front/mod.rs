@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use self::inject::{EVENTS_PATH, SCRIPT, SCRIPT_PATH, inject, is_for_a_document};
+use self::inject::{EVENTS_PATH, SCRIPT, SCRIPT_PATH, ask_for_all, inject, is_for_a_document};
 use self::page::Form;
 use super::failure::Failure;
 use super::gate::Gate;
@@ -60,11 +60,20 @@ impl Generation {
 }
 
 /// A request that waits for the head of its answer.
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting(Arc<Generation>);
 
-impl Drop for Waiting<'_> {
+impl Waiting {
+    /// Counted at once: called while the state is locked, it keeps a worker that
+    /// is about to be replaced until it has answered.
+    fn for_answer(generation: &Arc<Generation>) -> Self {
+        generation.num_waiting.fetch_add(1, Ordering::Acquire);
+        Self(Arc::clone(generation))
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.num_waiting.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -230,23 +239,26 @@ impl Front {
         format!("{:x}-{}", self.run, news.number)
     }
 
-    async fn answer(self: Arc<Self>, request: Request) -> Response {
+    async fn answer(self: Arc<Self>, mut request: Request) -> Response {
         self.look();
         let is_known = timeout(PATIENCE, self.gate.pass()).await.is_ok();
         let (serving, failure) = {
             let state = self.lock();
-            (state.serving.clone(), state.failure.clone())
+            let waiting = state.serving.as_ref().map(Waiting::for_answer);
+            (waiting, state.failure.clone())
         };
+        let has_worker = serving.is_some();
         let form = Form::wanted(request.headers());
         let is_document = self.has_live_reload && is_for_a_document(&request);
         // Of before the answer: one that changes meanwhile is not missed then.
         let number = self.number(&self.news.borrow());
         let is_head = request.method() == Method::HEAD;
-        let mut response = match (&serving, &failure) {
-            (Some(generation), _) => {
-                generation.num_waiting.fetch_add(1, Ordering::Acquire);
-                let waiting = Waiting(&generation.num_waiting);
-                let answer = generation.forwarder.forward(request).await;
+        if is_document {
+            ask_for_all(request.headers_mut());
+        }
+        let mut response = match (serving, &failure) {
+            (Some(waiting), _) => {
+                let answer = waiting.0.forwarder.forward(request).await;
                 drop(waiting);
                 match answer {
                     Ok(response) => response,
@@ -263,7 +275,7 @@ impl Front {
             }
             (None, None) => page::starting(form),
         };
-        if serving.is_some() && (failure.is_some() || !is_known) {
+        if has_worker && (failure.is_some() || !is_known) {
             let stale = HeaderValue::from_static("1");
             response.headers_mut().insert(STALE, stale);
         }

@@ -21,13 +21,15 @@ pub(crate) fn destination(path: &str, names: &Names) -> Result<String, Error> {
     let parts: Vec<String> = plain
         .split('/')
         .map(|part| {
-            let part = part
+            // Before the names are put in, which may begin so themselves.
+            let (dot, rest) = match part.strip_prefix(DOT) {
+                Some(rest) => (".", rest),
+                None => ("", part),
+            };
+            let rest = rest
                 .replace("__module__", &names.module)
                 .replace("__name__", &names.distribution);
-            match part.strip_prefix(DOT) {
-                Some(rest) => format!(".{rest}"),
-                None => part,
-            }
+            format!("{dot}{rest}")
         })
         .collect();
     let reason = parts.iter().find_map(|part| fault(part)).or_else(|| {
@@ -43,6 +45,9 @@ pub(crate) fn destination(path: &str, names: &Names) -> Result<String, Error> {
     }
 }
 
+/// Names of devices on Windows, whatever follows a dot.
+const DEVICES: [&str; 4] = ["aux", "con", "nul", "prn"];
+
 /// What is wrong with one part of a path.
 fn fault(part: &str) -> Option<&'static str> {
     if part.is_empty() || part == "." || part == ".." {
@@ -53,13 +58,33 @@ fn fault(part: &str) -> Option<&'static str> {
     if folded == ".git" || folded == "git~1" {
         return Some("is git's own");
     }
-    if part.contains(['\\', ':']) || part.chars().any(char::is_control) {
+    let is_bad =
+        |char: char| char.is_control() || "\\:<>\"|?*".contains(char) || is_invisible(char);
+    if part.chars().any(is_bad) {
         return Some("has a character that not every system allows");
+    }
+    if part.ends_with(['.', ' ']) || is_device(&folded) {
+        return Some("has a name that not every system allows");
     }
     if part.len() > 255 {
         return Some("has a part of more than 255 bytes");
     }
     None
+}
+
+/// Whether HFS+ takes a name with the character for the same as one without it.
+fn is_invisible(char: char) -> bool {
+    matches!(char, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Whether a name in small letters is a device's on Windows.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or(name).trim_end();
+    let is_port = stem
+        .strip_prefix("com")
+        .or_else(|| stem.strip_prefix("lpt"))
+        .is_some_and(|number| matches!(number.as_bytes(), [b'1'..=b'9']));
+    is_port || DEVICES.contains(&stem)
 }
 
 #[cfg(test)]
@@ -85,9 +110,29 @@ mod tests {
                 "deploy/helm/my-api/Chart.yaml",
             ),
             ("a/not-dot-b", "a/not-dot-b"),
+            ("auxiliary/com10", "auxiliary/com10"),
+            ("a b/\u{fc}.py", "a b/\u{fc}.py"),
             ("src/__init__.py", "src/__init__.py"),
         ] {
             assert_eq!(destination(path, &names()).expect(path), expected);
+        }
+    }
+
+    #[test]
+    fn a_name_that_begins_like_a_dot_keeps_its_beginning() {
+        let names = Names {
+            distribution: "dot-api".to_owned(),
+            module: "dot_api".to_owned(),
+        };
+        for (path, expected) in [
+            (
+                "deploy/helm/__name__/Chart.yaml",
+                "deploy/helm/dot-api/Chart.yaml",
+            ),
+            ("__name__", "dot-api"),
+            ("dot-__name__", ".dot-api"),
+        ] {
+            assert_eq!(destination(path, &names).expect(path), expected);
         }
     }
 
@@ -114,6 +159,16 @@ mod tests {
             "c:\\a",
             "a\\..\\b",
             "a\nb",
+            ".g\u{200c}it/hooks/pre-commit",
+            "\u{feff}.git/config",
+            "a?",
+            "a|b",
+            "aux",
+            "src/AUX.py",
+            "lpt1.txt",
+            "com9",
+            "a.",
+            "a /b",
             "dot-justapi/template.toml",
             ".justapi/template.toml.j2",
         ] {

@@ -1,9 +1,11 @@
 //! Renders a template with minijinja: placeholders, conditions, paths.
 //!
 //! Guarantee: a name that is not defined is an error, a file without `.j2` is
-//! copied byte for byte, and a template cannot run for ever.
+//! copied byte for byte, and a template cannot run for ever or fill the memory
+//! with what it writes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
@@ -21,6 +23,8 @@ use crate::{SourceFile, Template};
 pub const RECORD_PATH: &str = ".justapi/template.toml";
 /// Instructions that one file may take; a long one of ours takes a thousand.
 const FUEL: u64 = 1_000_000;
+/// Longest text that one file may become: far more than people read.
+const MAX_RENDERED_BYTES: usize = 8 * 1024 * 1024;
 /// Version of the record's form.
 const RECORD_VERSION: i64 = 1;
 
@@ -255,9 +259,44 @@ fn render_text(
     delimiters: Delimiters,
     context: &BTreeMap<String, Value>,
 ) -> Result<String, Error> {
-    environment(delimiters)
-        .render_named_str(path, text, context)
-        .map_err(|error| failed(path, &error))
+    let environment = environment(delimiters);
+    let template = environment
+        .template_from_named_str(path, text)
+        .map_err(|error| failed(path, &error))?;
+    let mut rendered = Bounded::default();
+    if let Err(error) = template.render_captured_to(context, &mut rendered) {
+        if rendered.is_full {
+            return Err(Error::Render {
+                path: path.to_owned(),
+                reason: format!("it becomes longer than {MAX_RENDERED_BYTES} bytes"),
+                line: error.line(),
+            });
+        }
+        return Err(failed(path, &error));
+    }
+    Ok(String::from_utf8(rendered.bytes).expect("a template writes texts"))
+}
+
+/// Takes what a template writes, up to a length.
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > MAX_RENDERED_BYTES - self.bytes.len() {
+            self.is_full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn is_true(path: &str, condition: &str, context: &BTreeMap<String, Value>) -> Result<bool, Error> {
@@ -378,6 +417,17 @@ mod tests {
                 "{text}: {error:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_a_file_becomes_has_a_longest_length() {
+        let text = "{% for a in range(2000) %}{{ 'x' * 5000 }}{% endfor %}";
+        let files: [(&str, &'static [u8]); 1] = [("f.j2", text.as_bytes())];
+        let error = render_with(&template("", &files), "sqlite").expect_err(text);
+        assert!(
+            matches!(&error, Error::Render { reason, .. } if reason.contains("longer than")),
+            "{error:?}"
+        );
     }
 
     #[test]

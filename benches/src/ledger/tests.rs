@@ -493,7 +493,7 @@ fn claims_quote_their_record() {
     }
 }
 
-/// A build outside of git, and one of a tree with changes (bench.md B38): in the ledger, not in prose.
+/// A build outside of git, and one of a tree with changes: in the ledger, not in prose.
 #[test]
 fn an_unknown_commit_or_a_dirty_tree_may_not_be_claimed() {
     let unknown = Source {

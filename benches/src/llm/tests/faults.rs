@@ -217,7 +217,7 @@ fn done_ends_an_answer_although_the_server_holds_on() {
 }
 
 /// An end that a server without `TCP_NODELAY` holds back until the write before it is acknowledged,
-/// which happens on a connection that is used again (bench.md B28): it is shown, apart from the tokens.
+/// which happens on a connection that is used again: it is shown, apart from the tokens.
 #[test]
 fn an_end_that_is_held_back_is_no_time_of_a_token() {
     let server = Scripted::start(|asked| {

@@ -296,7 +296,7 @@ fn rules_read_as_sentences() {
     assert_eq!(row.rule, expected);
 }
 
-/// Drift between blocks, no effect (bench.md B40), and a true effect of a tenth.
+/// Drift between blocks, no effect, and a true effect of a tenth.
 #[test]
 fn drift_is_not_an_effect_and_an_effect_is_found() {
     let mut wrong = 0;

@@ -14,6 +14,7 @@ mod demo_form;
 mod descriptors;
 mod dev_args;
 mod error;
+mod file_systems;
 mod help;
 mod holder;
 mod live;

@@ -1,17 +1,18 @@
 //! The kernel's limits: descriptors, backlog, file events, and who may look into processes.
 //!
 //! Guarantee: what cannot be read is left out, and never guessed. Formats: `proc_sys(5)`,
-//! `inotify(7)`, `statfs(2)`.
+//! `inotify(7)`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, thread};
 
-use rustix::fs::{inotify, statfs};
+use rustix::fs::inotify;
 use rustix::io::Errno;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::super::checklist::Item;
 use super::super::serve::Plan;
+use crate::file_systems;
 
 /// Watches that suffice for a large project with its packages: the default of newer kernels with
 /// 1 GiB of memory or more is above it.
@@ -20,16 +21,6 @@ const ENOUGH_WATCHES: i64 = 8192;
 const MAX_PARANOID: i64 = 2;
 /// Highest level at which a user may look into their own children.
 const MAX_PTRACE: i64 = 1;
-/// File systems that other machines write to without events here (`statfs(2)`).
-const REMOTE: [(u32, &str); 7] = [
-    (0x0102_1997, "9p"),
-    (0x6969, "NFS"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB"),
-    (0x517b, "SMB"),
-    (0x6573_5546, "FUSE"),
-    (0x786f_4256, "vboxsf"),
-];
 
 /// A machine as `/proc/sys` shows it.
 #[derive(Debug)]
@@ -178,7 +169,7 @@ fn descriptors(soft: Option<u64>, hard: Option<u64>, wanted: u64) -> Item {
 /// Whether files of the folder can be watched, by trying it.
 fn watching(folder: &Path) -> Item {
     let shown = folder.display();
-    if let Some(system) = statfs(folder).ok().and_then(|of| remote(of.f_type as u32)) {
+    if let Some(system) = file_systems::without_events(folder) {
         return Item::warn(
             "watching",
             format!("{shown} is on {system}, where changes made elsewhere come without events"),
@@ -206,14 +197,6 @@ fn watching(folder: &Path) -> Item {
             "check the permissions of the folder",
         ),
     }
-}
-
-/// The kernel's numbers have 32 bits; some targets extend their sign.
-fn remote(kind: u32) -> Option<&'static str> {
-    let mut known = REMOTE.iter();
-    known
-        .find(|(magic, _)| *magic == kind)
-        .map(|(_, name)| *name)
 }
 
 #[cfg(test)]
@@ -325,10 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_file_systems_are_known() {
-        assert_eq!(remote(0x0102_1997), Some("9p"));
-        assert_eq!(remote(0xff53_4d42), Some("CIFS"));
-        assert_eq!(remote(0xef53), None);
+    fn a_folder_that_is_not_there_cannot_be_watched() {
         let folder = tempfile::tempdir().unwrap();
         let item = watching(&folder.path().join("nowhere"));
         assert_eq!(item.status, Status::Warn);

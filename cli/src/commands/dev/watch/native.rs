@@ -1,22 +1,12 @@
 //! Events of the system's, where it has any to give.
 
 use std::fs;
-use std::path::Path;
 use std::sync::mpsc::Sender;
 
 use notify::{ErrorKind, RecommendedWatcher};
 use rustix::io::Errno;
 
-/// File systems that tell nobody of what others write to them, by their number
-/// in `statfs(2)`.
-const SILENT: [(i64, &str); 6] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xfe53_4d42, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0x0102_1997, "9P"),
-    (0x6573_5546, "FUSE or virtiofs"),
-];
+pub(super) use crate::file_systems::without_events as polled_file_system;
 
 /// The system's watcher.
 #[derive(Debug)]
@@ -36,14 +26,6 @@ impl Native {
         })?;
         Ok(Self { watcher })
     }
-}
-
-/// The name of the file system of a folder, if it tells nobody of changes.
-pub(super) fn polled_file_system(folder: &Path) -> Option<&'static str> {
-    // A number of 32 bits, whatever the architecture puts it into.
-    let number = rustix::fs::statfs(folder).ok()?.f_type & 0xffff_ffff;
-    let known = SILENT.iter().find(|(silent, _)| *silent == number)?;
-    Some(known.1)
 }
 
 /// Whether a limit of the system's is what is in the way.

@@ -23,6 +23,7 @@ mod load_args;
 mod new_args;
 mod profile_args;
 mod reaper;
+mod shell;
 mod spelling;
 mod ui;
 

@@ -295,6 +295,119 @@ fn a_repository_is_a_template_and_runs_nothing() {
 }
 
 #[test]
+fn hooks_of_a_template_never_run() {
+    let folder = template("", "hooks/pre-commit", "");
+    let hooks = folder.path().join("t/files/hooks");
+    let ran = folder.path().join("ran");
+    let script = format!("#!/bin/sh\ntouch '{}'\n", ran.display());
+    for name in ["pre-commit", "post-commit", "post-index-change"] {
+        fs::write(hooks.join(name), &script).unwrap();
+        fs::set_permissions(hooks.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // A user who keeps the hooks of every project in it.
+    let folder = folder
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "core.hooksPath")
+        .env("GIT_CONFIG_VALUE_0", "hooks");
+    let folder = with_identity(folder);
+    new(&folder, &["demo", "-t", "./t", "--commit"]).expect(0);
+    assert_eq!(names(&folder.path().join("demo/hooks")).len(), 3);
+    assert_eq!(committed(&folder.path().join("demo")).len(), 4);
+    assert!(!ran.exists(), "a hook was run");
+}
+
+fn with_identity(folder: Folder) -> Folder {
+    let mut folder = folder;
+    for person in ["AUTHOR", "COMMITTER"] {
+        folder = folder
+            .env(&format!("GIT_{person}_NAME"), "a")
+            .env(&format!("GIT_{person}_EMAIL"), "a@b.c");
+    }
+    folder
+}
+
+/// Paths in the last commit of a repository.
+fn committed(folder: &Path) -> Vec<String> {
+    let mut command = Command::new("git");
+    command.args(["ls-tree", "-r", "--name-only", "HEAD"]);
+    let output = command.current_dir(folder).output().unwrap();
+    let text = Run::of(&output).expect(0).stdout;
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn only_the_projects_own_files_are_committed() {
+    let folder = with_identity(
+        template("", "src/a", "new")
+            .with("t/files/dot-gitignore", "local\n")
+            .with("t/files/local", "")
+            .with("demo/.venv/big", "mine")
+            .with("demo/.vscode/settings.json", "{}")
+            .with("demo/LICENSE", "mine")
+            .with("demo/src/a", "old")
+            .with("demo/src/b", "mine"),
+    );
+    let arguments = ["demo", "-t", "./t", "--commit", "--force"];
+    new(&folder, &arguments).expect(0);
+    let demo = folder.path().join("demo");
+    assert_eq!(fs::read_to_string(demo.join("src/a.orig")).unwrap(), "old");
+    assert_eq!(
+        committed(&demo),
+        [".gitignore", ".justapi/template.toml", "src/a"]
+    );
+    assert!(demo.join("local").exists());
+}
+
+#[test]
+fn a_password_in_a_url_is_neither_shown_nor_kept() {
+    let folder = with_identity(outside());
+    let [url, ..] = origin(&folder);
+    let secret = "https://ada:s3cr3t@a.example/t.git";
+    // What the URL stands for is here.
+    let key = format!("url.{url}.insteadOf");
+    let folder = folder
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", &key)
+        .env("GIT_CONFIG_VALUE_0", secret);
+    let run = new(&folder, &["demo", "-t", secret, "--commit"]).expect(0);
+    let demo = folder.path().join("demo");
+    let record = fs::read_to_string(demo.join(".justapi/template.toml")).unwrap();
+    assert!(record.contains("\"https://a.example/t.git\""), "{record}");
+    let mut command = folder.program("git", &["log", "--format=%B"]);
+    let log = Run::of(&command.current_dir(&demo).output().unwrap()).expect(0);
+    assert!(log.stdout.contains("a.example"), "{log:#?}");
+    let missing = new(&folder, &["e", "-t", secret, "--ref", "nope"]).expect(1);
+    let json = new(&folder, &["f", "-t", secret, "--json"]).expect(0);
+    for text in [
+        &run.stderr,
+        &record,
+        &log.stdout,
+        &missing.stderr,
+        &json.stdout,
+    ] {
+        assert!(!text.contains("s3cr3t") && !text.contains("ada"), "{text}");
+    }
+}
+
+#[test]
+fn where_a_template_is_on_this_machine_is_not_recorded() {
+    let folder = with_identity(template("", "a", ""));
+    let place = folder.path().join("t");
+    new(
+        &folder,
+        &["demo", "-t", place.to_str().unwrap(), "--commit"],
+    )
+    .expect(0);
+    let demo = folder.path().join("demo");
+    let record = fs::read_to_string(demo.join(".justapi/template.toml")).unwrap();
+    let table: toml::Table = record.parse().unwrap();
+    assert_eq!(table["template"]["folder"].as_str(), Some("t"));
+    let mut command = folder.program("git", &["log", "--format=%B"]);
+    let log = Run::of(&command.current_dir(&demo).output().unwrap()).expect(0);
+    assert_eq!(log.stdout.trim(), "Start from the template t");
+}
+
+#[test]
 fn what_git_cannot_fetch_leaves_nothing() {
     let folder = outside();
     let [url, ..] = origin(&folder);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::shell::quoted_path;
+
 /// Who put this program here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Installation {
@@ -139,11 +141,14 @@ impl Wheel {
                 None => "pipx upgrade justapi".to_owned(),
             },
             (Manager::Uv, Some(python)) => {
-                format!("uv pip install --python {} -U {package}", quoted(python))
+                format!(
+                    "uv pip install --python {} -U {package}",
+                    quoted_path(python)
+                )
             }
             (Manager::Uv, None) => format!("uv pip install -U {package}"),
             (Manager::Pip, Some(python)) => {
-                format!("{} -m pip install -U {package}", quoted(python))
+                format!("{} -m pip install -U {package}", quoted_path(python))
             }
             (Manager::Pip, None) => format!("pip install -U {package}"),
         }
@@ -155,11 +160,11 @@ impl Wheel {
             (Manager::UvTool, _) => "uv tool uninstall justapi".to_owned(),
             (Manager::Pipx, _) => "pipx uninstall justapi".to_owned(),
             (Manager::Uv, Some(python)) => {
-                format!("uv pip uninstall --python {} justapi", quoted(python))
+                format!("uv pip uninstall --python {} justapi", quoted_path(python))
             }
             (Manager::Uv, None) => "uv pip uninstall justapi".to_owned(),
             (Manager::Pip, Some(python)) => {
-                format!("{} -m pip uninstall justapi", quoted(python))
+                format!("{} -m pip uninstall justapi", quoted_path(python))
             }
             (Manager::Pip, None) => "pip uninstall justapi".to_owned(),
         }
@@ -219,16 +224,6 @@ fn dist_infos(root: &Path) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-/// A path as a shell takes it.
-pub(super) fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -293,11 +288,5 @@ mod tests {
             Installation::Other(Some(elsewhere))
         );
         assert_eq!(of(None), Installation::Other(None));
-    }
-
-    #[test]
-    fn paths_are_quoted_for_a_shell() {
-        assert_eq!(quoted(Path::new("/a/b-1.2")), "/a/b-1.2");
-        assert_eq!(quoted(Path::new("/a b/c'd")), r"'/a b/c'\''d'");
     }
 }

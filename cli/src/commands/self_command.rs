@@ -12,9 +12,10 @@ use std::thread;
 
 use serde_json::json;
 
-use super::installation::{Installation, Receipt, quoted, receipt_path};
+use super::installation::{Installation, Receipt, receipt_path};
 use crate::application_args::SelfCommand;
 use crate::error::{CliError, Code};
+use crate::shell::quoted_path;
 use crate::ui::Ui;
 
 /// The installer, as it is beside the sources.
@@ -203,7 +204,7 @@ fn not_installed(receipt: Option<&Receipt>, what: &str) -> CliError {
     match other {
         Some(other) if other.is_file() => error.with_hint(format!(
             "the installed one is another: run `{} self {what}`",
-            quoted(other)
+            quoted_path(other)
         )),
         _ => {
             let path = receipt_path().unwrap_or_default();
@@ -225,7 +226,7 @@ fn no_release(receipt: &Receipt) -> CliError {
         Some(checkout) => format!(
             "it was built from {}: update the sources there, and run `sh {}`",
             checkout,
-            quoted(&Path::new(checkout).join("install.sh"))
+            quoted_path(&Path::new(checkout).join("install.sh"))
         ),
         None => format!("set `{URL}` to the directory of the release archives"),
     };

@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use super::super::checklist::{Item, Status};
 use super::super::inspected::{Question, ask};
-use super::super::installation::{Installation, quoted};
+use super::super::installation::Installation;
 use super::super::serve::{Interpreter, Plan, find_python};
 use crate::config::{Config, Origin, shown_path};
 use crate::error::plain;
 use crate::holder::Holder;
+use crate::shell::quoted_path;
 
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -66,7 +67,7 @@ pub(super) fn shadow() -> Option<Item> {
                 "`justapi` in a shell is another program: {}",
                 first.display()
             ),
-            format!("call this one as `{}`, or change PATH", quoted(&own)),
+            format!("call this one as `{}`, or change PATH", quoted_path(&own)),
         )
     })
 }
@@ -122,7 +123,7 @@ fn of_interpreter(interpreter: &Interpreter) -> Item {
     Item::warn(
         "python",
         format!("{message}: its package is {package}, this program {VERSION}"),
-        format!("{} -m pip install 'justapi=={VERSION}'", quoted(path)),
+        format!("{} -m pip install 'justapi=={VERSION}'", quoted_path(path)),
     )
 }
 
@@ -140,7 +141,7 @@ fn other_environment(interpreter: &Interpreter) -> Option<Item> {
             ),
             format!(
                 "use the program of that environment, or `--python {}`",
-                quoted(&active.join("bin/python"))
+                quoted_path(&active.join("bin/python"))
             ),
         )
     })
@@ -154,7 +155,7 @@ fn packages(interpreter: &Interpreter) -> Vec<Item> {
         .ok()
         .and_then(|output| serde_json::from_slice(&output.stdout).ok())
         .unwrap_or_default();
-    let python = quoted(&interpreter.path);
+    let python = quoted_path(&interpreter.path);
     let mut items = Vec::new();
     let (mut present, mut absent) = (Vec::new(), Vec::new());
     for (name, version) in found.as_object().into_iter().flatten() {

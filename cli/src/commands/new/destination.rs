@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::commands::new::git::{self, Repository};
 use crate::commands::new::interruption::Interruption;
 use crate::error::{CliError, Code, plain};
+use crate::shell::quoted;
 
 /// What a killed run may leave beside a project.
 const STAGING_PREFIX: &str = ".justapi-new-";
@@ -127,7 +128,7 @@ impl Destination {
             _ => Path::new("."),
         };
         let real = parent.canonicalize().map_err(|error| {
-            let quoted = super::quoted(&parent.to_string_lossy());
+            let quoted = quoted(&parent.to_string_lossy());
             unwritable(target, &error).with_hint(format!("make its folder: `mkdir -p {quoted}`"))
         })?;
         let name = target

@@ -2,10 +2,12 @@
 //! are in one.
 //!
 //! Guarantee: no hook is run for a template, no variable of another repository
-//! is obeyed, and nobody waits for a password that nobody can type.
+//! is obeyed, nobody waits for a password that nobody can type, and only the
+//! project's own files are added.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -60,15 +62,15 @@ pub(super) fn repository_of(folder: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Makes a repository of a folder; what is not the project's alone is not added to it.
-pub(super) fn make(folder: &Path, is_alone: bool, commit: Option<&str>) -> Repository {
-    let made = run(folder, ["init", "--quiet", "--initial-branch=main"]).and_then(|()| {
-        if is_alone {
-            run(folder, ["add", "--all"])
-        } else {
-            Ok(())
-        }
-    });
+/// Makes a repository of a folder, and adds `files` to it where the folder is the project's alone.
+pub(super) fn make(
+    folder: &Path,
+    files: &[&str],
+    is_alone: bool,
+    commit: Option<&str>,
+) -> Repository {
+    let made = run(folder, ["init", "--quiet", "--initial-branch=main"])
+        .and_then(|()| if is_alone { add(folder, files) } else { Ok(()) });
     match made {
         Err(Failure::NoGit) => return Repository::NoGit,
         Err(Failure::Said(text)) => {
@@ -93,6 +95,24 @@ pub(super) fn make(folder: &Path, is_alone: bool, commit: Option<&str>) -> Repos
     }
 }
 
+/// Adds `files`, but those that are ignored: whatever else is there was not made here.
+fn add(folder: &Path, files: &[&str]) -> Result<(), Failure> {
+    let wanted: HashSet<&str> = files.iter().copied().collect();
+    let list = ["ls-files", "-z", "--others", "--exclude-standard"];
+    let found = output(folder, &list)?;
+    let paths: String = found
+        .split_inclusive('\0')
+        .filter(|path| wanted.contains(path.trim_end_matches('\0')))
+        .collect();
+    let add = [
+        "--literal-pathspecs",
+        "add",
+        "--pathspec-from-file=-",
+        "--pathspec-file-nul",
+    ];
+    told(folder, &add, paths.as_bytes()).map(drop)
+}
+
 /// Why git did not do it.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -106,12 +126,7 @@ pub(super) enum Failure {
 pub(super) fn fetch(url: &str, reference: &str, folder: &Path) -> Result<String, Failure> {
     // Hooks may come from the user's own folder of templates for repositories, too.
     run(folder, ["init", "--quiet", "--template="])?;
-    let without_hooks = [
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "submodule.recurse=false",
-    ];
+    let alone = ["-c", "submodule.recurse=false"];
     let fetch = [
         "fetch",
         "--quiet",
@@ -121,9 +136,9 @@ pub(super) fn fetch(url: &str, reference: &str, folder: &Path) -> Result<String,
         url,
         reference,
     ];
-    run_all(folder, &[&without_hooks[..], &fetch].concat())?;
+    run_all(folder, &[&alone[..], &fetch].concat())?;
     let checkout = ["checkout", "--quiet", "--detach", "FETCH_HEAD"];
-    run_all(folder, &[&without_hooks[..], &checkout].concat())?;
+    run_all(folder, &[&alone[..], &checkout].concat())?;
     let output = output(folder, &["rev-parse", "FETCH_HEAD"])?;
     Ok(output.trim().to_owned())
 }
@@ -137,7 +152,25 @@ fn run_all(folder: &Path, arguments: &[&str]) -> Result<(), Failure> {
 }
 
 fn output(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
-    let output = command(folder).args(arguments).output().map_err(|error| {
+    told(folder, arguments, b"")
+}
+
+/// What git answers to `arguments` and an input that it reads whole before it writes.
+fn told(folder: &Path, arguments: &[&str], input: &[u8]) -> Result<String, Failure> {
+    let mut command = command(folder);
+    command.args(arguments);
+    if !input.is_empty() {
+        command.stdin(Stdio::piped());
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.spawn().and_then(|mut child| {
+        if let Some(mut writer) = child.stdin.take() {
+            // One that has ended before says why.
+            drop(writer.write_all(input));
+        }
+        child.wait_with_output()
+    });
+    let output = output.map_err(|error| {
         if error.kind() == io::ErrorKind::NotFound {
             Failure::NoGit
         } else {
@@ -161,6 +194,8 @@ fn command(folder: &Path) -> Command {
         }
     }
     command
+        // Where the user's own setting is relative, the folder of hooks is the template's.
+        .args(["-c", "core.hooksPath=/dev/null"])
         .current_dir(folder)
         .env("GIT_TERMINAL_PROMPT", "0")
         .env("LC_ALL", "C")

@@ -17,10 +17,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::TempDir;
 
+use crate::commands::serve::SIGNAL_BASE;
 use crate::error::{CliError, Code};
 
-/// Exit status of a process that a signal ended is this plus its number.
-const SIGNAL_BASE: i32 = 128;
 /// How long the thread of signals may be late on a machine that stands still at times.
 const MAX_SIGNAL_DELAY: Duration = Duration::from_secs(10);
 /// How often the terminal is restored, and how long after one another.
@@ -63,7 +62,7 @@ impl Interruption {
                         // Held to the end, so that nothing new is begun.
                         let mut state = lock(&shared);
                         state.undo();
-                        end(SIGNAL_BASE + signal);
+                        end(i32::from(SIGNAL_BASE) + signal);
                     }
                 }
             })
@@ -99,7 +98,7 @@ impl Interruption {
     /// Ends the command as Ctrl-C does.
     pub(super) fn cancelled(&self) -> CliError {
         lock(&self.0).undo();
-        CliError::interrupted(u8::try_from(SIGNAL_BASE + SIGINT).unwrap_or(Code::Internal.exit()))
+        CliError::interrupted(SIGNAL_BASE + u8::try_from(SIGINT).unwrap_or_default())
     }
 }
 

@@ -17,13 +17,14 @@ use justapi_templates::{
 };
 
 use self::ask::Asker;
-use self::destination::Destination;
+use self::destination::{Destination, Plan};
 use self::git::Repository;
 use self::interruption::Interruption;
 use self::report::Report;
 use self::source::{Source, invalid};
 use crate::error::{CliError, Code};
 use crate::new_args::{New, Vcs};
+use crate::shell::quoted;
 use crate::spelling;
 use crate::ui::Ui;
 
@@ -55,6 +56,7 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
         (None, None) => BUILTIN_NAMES[0].to_owned(),
     };
     let source = Source::open(&template, arguments.reference.as_deref(), &interruption)?;
+    let template = &source.shown;
     let manifest = &source.template.manifest;
     let target = match (&arguments.target, &asker) {
         (Some(target), _) => target.clone(),
@@ -62,10 +64,10 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
         (None, None) => unreachable!("refused above"),
     };
     let names = name(arguments, &target, manifest)?;
-    let answers = answers(arguments, manifest, &template, asker.as_ref())?;
+    let answers = answers(arguments, manifest, template, asker.as_ref())?;
     drop(asker);
 
-    let failed = |error| invalid(&error, &template);
+    let failed = |error| invalid(&error, template);
     let mut files = render(&source.template, &names, &answers, VERSION).map_err(failed)?;
     let (commands, edit) =
         next_steps(&source.template, &names, &answers, VERSION).map_err(failed)?;
@@ -81,7 +83,7 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
     let plan = destination.plan(&files)?;
     let conflict = plan.conflict(&destination.shown, arguments.force);
     let report = Report {
-        template: &template,
+        template,
         names: &names,
         answers: &answers,
         destination: &destination,
@@ -96,7 +98,7 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
         return Err(conflict);
     }
     let repository = destination.put(&plan, &interruption, |folder| {
-        repository(arguments, &template, &destination, plan.is_alone(), folder)
+        repository(arguments, &source, &destination, &plan, folder)
     })?;
     report.made(ui, &repository)
 }
@@ -104,9 +106,9 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
 /// The repository of a project whose files are in `folder`.
 fn repository(
     arguments: &New,
-    template: &str,
+    source: &Source,
     destination: &Destination,
-    is_alone: bool,
+    plan: &Plan<'_>,
     folder: &Path,
 ) -> Repository {
     if arguments.vcs == Vcs::None {
@@ -115,10 +117,13 @@ fn repository(
     if let Some(repository) = destination.repository() {
         return Repository::Inside(repository);
     }
-    let message = format!("Start from the template {template}");
+    // As it is recorded: what is committed is for others, too.
+    let message = format!("Start from the template {}", source.origin[0].1);
+    let files: Vec<_> = plan.files.iter().map(|(file, _)| &*file.path).collect();
     git::make(
         folder,
-        is_alone,
+        &files,
+        plan.is_alone(),
         arguments.commit.then_some(message.as_str()),
     )
 }
@@ -239,38 +244,5 @@ fn unanswered(fault: &AnswerFault, manifest: &Manifest, template: &str) -> CliEr
             .with_hint(format!("add `--set {name}={expected}`"))
         }
         fault => CliError::new(Code::AnswerInvalid, fault.to_string()),
-    }
-}
-
-/// A word as a POSIX shell reads it back.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
-    if !word.is_empty() && !word.starts_with('-') && word.bytes().all(plain) {
-        word.to_owned()
-    } else if word.starts_with('-') {
-        // A folder that looks like a flag.
-        quoted(&format!("./{word}"))
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [
-            ("demo", "demo"),
-            ("../a/b_c.d", "../a/b_c.d"),
-            ("my api", "'my api'"),
-            ("a b'ü$x", "'a b'\\''ü$x'"),
-            ("-x", "./-x"),
-            ("", "''"),
-            ("a\nb", "'a\nb'"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
     }
 }

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::new::destination::{Action, Destination, Plan};
 use crate::commands::new::git::Repository;
-use crate::commands::new::quoted;
 use crate::config::Warning;
 use crate::error::{CliError, Code};
+use crate::shell::quoted;
 use crate::ui::{Ui, document, faint, good, heading, link};
 
 /// What a project is made of and where it goes.

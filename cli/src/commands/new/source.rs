@@ -1,7 +1,7 @@
 //! Where a template comes from: the binary, a folder, or a git repository.
 //!
 //! Guarantee: a template is read whole before anything of it is used, and what
-//! was fetched for that is gone afterwards.
+//! was fetched for that is gone afterwards; no password of a URL is shown or kept.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use justapi_templates::{BUILTIN_NAMES, Error, Template, builtin, read_folder};
 use crate::commands::new::git::{self, Failure};
 use crate::commands::new::interruption::Interruption;
 use crate::error::{CliError, Code, Location, plain};
+use crate::shell::quoted;
 use crate::spelling;
 
 /// State of a repository unless `--ref` names another.
@@ -18,7 +19,9 @@ const DEFAULT_REFERENCE: &str = "HEAD";
 /// A template and where it is from.
 pub(super) struct Source {
     pub(super) template: Template,
-    /// What the project remembers of it.
+    /// How it is called to the person who named it.
+    pub(super) shown: String,
+    /// What the project remembers of it: first where it is from.
     pub(super) origin: Vec<(&'static str, String)>,
 }
 
@@ -52,6 +55,7 @@ impl Source {
         match place {
             Place::Builtin(name) => Ok(Self {
                 template: builtin(&name).expect("it is listed"),
+                shown: name.clone(),
                 origin: vec![("name", name)],
             }),
             Place::Folder(folder) => {
@@ -62,9 +66,12 @@ impl Source {
                     )
                     .with_cause(&error)
                 })?;
+                // Where it is on this machine is nothing for the others who get the project.
+                let name = real.file_name().unwrap_or(real.as_os_str());
                 Ok(Self {
                     template: read_folder(&real).map_err(|error| invalid(&error, text))?,
-                    origin: vec![("folder", real.to_string_lossy().into_owned())],
+                    shown: text.to_owned(),
+                    origin: vec![("folder", name.to_string_lossy().into_owned())],
                 })
             }
             Place::Git { url, folder } => {
@@ -80,12 +87,13 @@ impl Source {
         inside: &str,
         interruption: &Interruption,
     ) -> Result<Self, CliError> {
+        let shown = without_secrets(url);
         let failed = |cause: &str| {
             CliError::new(
                 Code::TemplateFetch,
-                format!("cannot fetch `{reference}` of {url}"),
+                format!("cannot fetch `{reference}` of {shown}"),
             )
-            .with_detail("cause", cause)
+            .with_detail("cause", cause.replace(url, &shown))
         };
         if reference.starts_with('-') || reference.is_empty() {
             return Err(failed("a branch, tag or commit does not begin with `-`"));
@@ -103,7 +111,7 @@ impl Source {
                     failed("git is not installed").with_hint("install git, or name a folder")
                 }
                 Failure::Said(text) => {
-                    failed(&text).with_hint(format!("try `git ls-remote {}`", super::quoted(url)))
+                    failed(&text).with_hint(format!("try `git ls-remote {}`", quoted(&shown)))
                 }
             })?;
         let mut folder = checkout.path().to_owned();
@@ -114,20 +122,24 @@ impl Source {
             if !is_folder || part == ".." {
                 return Err(CliError::new(
                     Code::TemplateInvalid,
-                    format!("there is no folder `{inside}` in {url}"),
+                    format!("there is no folder `{inside}` in {shown}"),
                 ));
             }
         }
-        let template = read_folder(&folder).map_err(|error| invalid(&error, url))?;
+        let template = read_folder(&folder).map_err(|error| invalid(&error, &shown))?;
         let mut origin = vec![
-            ("url", url.to_owned()),
+            ("url", shown.clone()),
             ("ref", reference.to_owned()),
             ("commit", commit),
         ];
         if !inside.is_empty() {
             origin.push(("folder", inside.to_owned()));
         }
-        Ok(Self { template, origin })
+        Ok(Self {
+            template,
+            shown,
+            origin,
+        })
     }
 }
 
@@ -157,6 +169,25 @@ impl Place {
         }
         let is_path = text.contains('/') || text == "." || text == "..";
         (is_path || Path::new(text).is_dir()).then(|| Self::Folder(PathBuf::from(text)))
+    }
+}
+
+/// A URL without what lets somebody in. With SSH a user's name is part of the address, elsewhere
+/// it may be a token.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let Some((user, host)) = authority.rsplit_once('@') else {
+        return url.to_owned();
+    };
+    let name = user.split_once(':').map_or(user, |(name, _)| name);
+    if scheme.to_ascii_lowercase().contains("ssh") && !name.is_empty() {
+        format!("{scheme}://{name}@{host}{path}")
+    } else {
+        format!("{scheme}://{host}{path}")
     }
 }
 
@@ -196,6 +227,39 @@ pub(super) fn invalid(error: &Error, name: &str) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urls_lose_what_lets_somebody_in() {
+        for (url, expected) in [
+            (
+                "https://ada:secret@a.example/t.git",
+                "https://a.example/t.git",
+            ),
+            (
+                "https://token@a.example:8443/t.git",
+                "https://a.example:8443/t.git",
+            ),
+            ("https://ada:se@cret@a.example", "https://a.example"),
+            (
+                "HTTPS://ada:secret@a.example?x=a@b",
+                "HTTPS://a.example?x=a@b",
+            ),
+            (
+                "https://a.example/@scope/t.git",
+                "https://a.example/@scope/t.git",
+            ),
+            ("ssh://git@a.example/t.git", "ssh://git@a.example/t.git"),
+            (
+                "git+ssh://git:secret@a.example/t",
+                "git+ssh://git@a.example/t",
+            ),
+            ("ssh://:secret@a.example/t", "ssh://a.example/t"),
+            ("git@a.example:t.git", "git@a.example:t.git"),
+            ("file:///tmp/t", "file:///tmp/t"),
+        ] {
+            assert_eq!(without_secrets(url), expected);
+        }
+    }
 
     #[test]
     fn texts_name_places() {

@@ -136,6 +136,13 @@ def test_filters(shop: Path, arguments: list[str], paths: list[str]) -> None:
     assert [route["path"] for route in table["routes"]] == paths
 
 
+def test_an_application_that_closes_what_is_not_its_own_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, "import os, time\nos.closerange(3, 1024)\ntime.sleep(1e9)\n")
+    result = run(tmp_path, "routes", "app:app", "--start-timeout", "1s")
+    assert result.returncode == 4, result
+    assert "app:app was not imported within 1s" in result.stderr
+
+
 def test_all_routes_hold_the_documentation(shop: Path) -> None:
     table = json_of(shop, "routes", "app:app", "--all")
     own = [route["path"] for route in table["routes"] if route["is_own"]]

@@ -191,8 +191,15 @@ impl Process {
     fn answer(mut self, patience: Duration) -> Result<Value, Silence> {
         let begin = Instant::now();
         let mut ended: Option<(Instant, ExitStatus)> = None;
+        let mut is_closed = false;
         loop {
-            match self.answer.recv_timeout(TICK) {
+            let received = if is_closed {
+                thread::sleep(TICK);
+                Err(RecvTimeoutError::Timeout)
+            } else {
+                self.answer.recv_timeout(TICK)
+            };
+            match received {
                 Ok(Some(value)) => {
                     // It ends by itself, having written out what the application has printed.
                     let answered = Instant::now();
@@ -201,17 +208,13 @@ impl Process {
                     }
                     return Ok(value);
                 }
-                Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-                    let status = self.child.wait();
-                    return Err(Silence::Ended(
-                        status.map_or_else(|error| error.to_string(), how),
-                    ));
-                }
+                // Most often it is ending, but it may have closed what is not its own and go on.
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => is_closed = true,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Some((at, status)) = ended {
                 // A process that it has forked may hold the pipe open.
-                if at.elapsed() > LAST {
+                if is_closed || at.elapsed() > LAST {
                     return Err(Silence::Ended(how(status)));
                 }
             } else if let Ok(Some(status)) = self.child.try_wait() {

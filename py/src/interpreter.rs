@@ -237,6 +237,10 @@ thread_local! {
 /// Where a crash is told.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
 
+/// The process whose crashes are told: one that it forks has its handlers and
+/// its listener as well, and is not it.
+static LISTENED_TO: AtomicI32 = AtomicI32::new(0);
+
 /// What ends a process that has gone wrong.
 const CRASHES: [i32; 5] = [
     libc::SIGSEGV,
@@ -269,6 +273,7 @@ pub(crate) fn listen_for_crashes(listener: OwnedFd) -> io::Result<()> {
         drop(unsafe { OwnedFd::from_raw_fd(listener) });
         return Ok(());
     }
+    LISTENED_TO.store(process_number(), Ordering::Relaxed);
     for (signal, before) in CRASHES.into_iter().zip(&BEFORE) {
         // SAFETY: a structure of zeros is one without flags; the handler is
         // safe for signals, see there.
@@ -291,9 +296,17 @@ pub(crate) fn listen_for_crashes(listener: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Handles a crash. It only makes calls that signal-safety(7) allows.
+fn process_number() -> i32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::getpid() }
+}
+
+/// Handles a crash. It only makes calls that signal-safety(7) allows, save for
+/// one thing: on a thread that has never had last words, the first look at them
+/// may have the dynamic linker allocate. Threads that run handlers have had some.
 extern "C" fn tell_crash(signal: i32) {
-    let words = LAST_WORDS.get();
+    let is_listened_to = LISTENED_TO.load(Ordering::Relaxed) == process_number();
+    let words = if is_listened_to { LAST_WORDS.get() } else { "" };
     let listener = LISTENER.load(Ordering::Relaxed);
     // SAFETY: the text lives for ever, and the pointers of `sigaction` are to
     // structures. The signal is blocked until this returns, and is then handled

@@ -73,6 +73,14 @@ APP = """
     @app.get("/exit-clean")
     def exit_clean(): os._exit(0)
 
+    @app.get("/child", blocking=False)
+    def child():
+        child = os.fork()
+        if child == 0:
+            os.abort()
+        os.waitpid(child, 0)
+        os._exit(7)
+
     @app.get("/nap", blocking=False)
     def nap(): time.sleep(1e9)
 
@@ -167,6 +175,8 @@ def test_a_handler_cannot_end_the_loop(tmp_path: Path, path: str) -> None:
         ),
         ("/exit-now", "exit status 7\n", []),
         ("/exit-clean", "exit status 0\n", []),
+        # The crash of a process that it has forked is not its own.
+        ("/child", "exit status 7\n", ["Fatal Python error: Aborted"]),
     ],
 )
 def test_a_handler_that_ends_its_worker_is_named_and_the_worker_replaced(

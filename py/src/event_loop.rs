@@ -338,6 +338,15 @@ impl EventLoop {
         Ok((selecting, has_held))
     }
 
+    /// Gives the loop back what was held when it was stopped, as nobody may
+    /// ask a lane of it any more.
+    pub(crate) fn put_back(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.turns {
+            Some(turns) => turns.put_back(py).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Keeps what wakes the waiting `select()`; wakes what was completed
     /// before it.
     pub(crate) fn watch(&self, waker: &Waker) {

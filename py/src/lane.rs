@@ -338,6 +338,12 @@ impl Lane {
         ending.map_or(Ok(fired), Err)
     }
 
+    /// Gives the loop back the callbacks that came in while it was stopped:
+    /// the lane is not asked any more.
+    fn put_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.get()?.event_loop.put_back(py)
+    }
+
     /// Addresses as URLs.
     fn addresses(&self) -> PyResult<Vec<String>> {
         let lane = self.0.get()?;

@@ -325,6 +325,42 @@ def test_stop_ends_the_turn_and_keeps_what_came_in_meanwhile() -> None:
     loop.close()
 
 
+def test_what_came_in_meanwhile_runs_without_the_lane_as_well() -> None:
+    app = JustAPI()
+    log: list[str] = []
+
+    @app.get("/")
+    async def handler() -> str:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)
+        assert is_within_select()
+        loop.call_soon(lambda: loop.call_soon(log.append, "meanwhile"))
+        loop.call_soon(loop.stop)
+        return "ok"
+
+    loop, selector = new_event_loop()
+
+    async def main() -> list[bytes]:
+        async with _serving(app, selector, {}) as running:
+            return await ask_from_thread(running.port, "/")
+
+    serving = loop.create_task(main())
+    loop.run_forever()
+    assert log == []
+    lane = selector.lane
+    assert lane is not None
+    selector.remove(lane)
+    loop.call_soon(log.append, "later")
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert log == ["meanwhile", "later"]
+    selector.add(lane)
+    # A collector on another thread could not let it go.
+    del lane
+    assert loop.run_until_complete(serving) == [b'"ok"']
+    loop.close()
+
+
 def test_stop_by_the_first_step_of_a_handler() -> None:
     app = JustAPI()
 

@@ -277,6 +277,12 @@ class Lane:
             RuntimeError: The lane is serving already.
         """
 
+    def put_back(self) -> None:
+        """Gives the loop back the callbacks that came in while it was stopped.
+
+        Whoever asks a lane no more calls it.
+        """
+
     def addresses(self) -> list[str]:
         """Addresses as URLs."""
 

@@ -81,6 +81,8 @@ class LaneSelector(selectors.EpollSelector):
         if lane in self._lanes:
             self._lanes.remove(lane)
         if self.lane is lane:
+            # Somebody else may keep it alive.
+            lane.put_back()
             self.lane = self._lanes[0] if self._lanes else None
 
     def close(self) -> None:

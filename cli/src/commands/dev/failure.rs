@@ -19,6 +19,14 @@ const MAX_SOURCE_BYTES: u64 = 1024 * 1024;
 /// Lines of a traceback in the terminal.
 const MAX_TRACE_LINES: usize = 40;
 
+/// What stands before the way to an exception, or to the next one of a chain,
+/// which has no heading of its own where the file does not even parse.
+const BEGINNINGS: [&str; 3] = [
+    "Traceback (most recent call last)",
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+];
+
 /// Why it does not serve.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -58,11 +66,7 @@ impl Failure {
         let mut failure = Self::new(what);
         let trace = trace.trim_end();
         failure.frames = frames(trace);
-        // A caused exception is the last that is told of.
-        failure.exception = trace
-            .lines()
-            .rfind(|line| !line.is_empty() && !line.starts_with([' ', '\t']))
-            .map(str::to_owned);
+        failure.exception = exception(trace).map(str::to_owned);
         failure.trace = Some(trace.to_owned());
         if let Some(place) = failure.place() {
             failure.source = source_around(&place.file, place.line);
@@ -160,6 +164,19 @@ fn line(text: &mut String, line: &str) {
     writeln!(text, "{}", line.trim_end()).expect("strings can always grow");
 }
 
+/// The first line of the exception: a caused one is the last that is told of,
+/// and what it says may have more lines.
+fn exception(trace: &str) -> Option<&str> {
+    let lines: Vec<&str> = trace.lines().collect();
+    let is_begin = |line: &&str| BEGINNINGS.iter().any(|begin| line.starts_with(begin));
+    let begin = lines
+        .iter()
+        .rposition(is_begin)
+        .map_or(0, |begin| begin + 1);
+    let is_text = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
+    lines[begin..].iter().copied().find(is_text)
+}
+
 /// The frames that a traceback names, the last call last.
 fn frames(trace: &str) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -249,6 +266,32 @@ KeyError: 'thing'";
         assert_eq!(own, [true, true, false]);
         assert_eq!(before[1].file, Path::new("/p/a b/routes.py"));
         assert_eq!(before[1].function.as_deref(), Some("<module>"));
+    }
+
+    #[test]
+    fn an_exception_of_many_lines_is_named_by_its_first() {
+        let message = "pydantic.ValidationError: 2 errors for Settings\nport\n  missing\n\nhost";
+        let chained = format!("{TRACE}\nand more\n\n{}", BEGINNINGS[2]);
+        let cases = [
+            format!("{TRACE}\nof a\nmapping"),
+            format!("{chained}\n\n  File \"/p/app.py\", line 1\n    f(\n{message}"),
+            format!(
+                "{chained}\n\n{}:\n  File \"/p/a.py\", line 1\n{message}",
+                BEGINNINGS[0]
+            ),
+            message.to_owned(),
+        ];
+        let expected = [
+            "KeyError: 'thing'",
+            "pydantic.ValidationError: 2 errors for Settings",
+            "pydantic.ValidationError: 2 errors for Settings",
+            "pydantic.ValidationError: 2 errors for Settings",
+        ];
+        for (trace, expected) in cases.iter().zip(expected) {
+            let failure = Failure::traced("importing app:app failed", trace);
+            assert_eq!(failure.summary(), expected, "{trace}");
+        }
+        assert_eq!(exception("  File \"/p/app.py\", line 1"), None);
     }
 
     #[test]

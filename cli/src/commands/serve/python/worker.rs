@@ -123,7 +123,7 @@ pub(crate) struct Start<'a> {
 
 impl Worker {
     /// Starts a worker whose life is told to `events`; `prepare` has the last
-    /// word about its process.
+    /// word about its process, but for what it is told.
     pub(crate) fn start<E: From<Event> + Send + 'static>(
         number: u64,
         start: Start<'_>,
@@ -158,13 +158,14 @@ impl Worker {
         let mut command = Command::new(&interpreter.path);
         command
             .args(["-m", "justapi._worker"])
-            .env(VARIABLE, settings.to_string())
             // What owns the supervisor is nothing to programs that the application starts.
             .env_remove(OWNER)
             .stdin(Stdio::null())
             // Ctrl-C in a terminal is for the supervisor alone.
             .process_group(0);
         prepare(&mut command);
+        // Whatever the user's own variables are: without this it is no worker.
+        command.env(VARIABLE, settings.to_string());
         let child = command.spawn()?;
         drop(writer);
         let pid = Pid::from_child(&child);

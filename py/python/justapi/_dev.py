@@ -8,7 +8,6 @@ application.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import site
@@ -190,13 +189,8 @@ def prepare(given: dict[str, Any], tell: Callable[..., None]) -> None:
     os.set_inheritable(descriptor, False)
     spoilt = _load_ahead(given.get("modules", []))
     tell(dev={"standby": True, "spoilt": spoilt})
-    words = b""
-    while not words.endswith(b"\n"):
-        more = os.read(descriptor, 65536)
-        if not more:
-            # Nobody is left who could want it.
-            os._exit(0)
-        words += more
+    if not os.read(descriptor, 1):
+        # Nobody is left who could want it.
+        os._exit(0)
     os.close(descriptor)
-    os.environ.update(json.loads(words).get("environment", {}))
     importlib.invalidate_caches()

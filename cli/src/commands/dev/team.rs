@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use justapi_core::{Listen, Proxy, SharedListener};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -35,6 +36,8 @@ const MAX_CONNECTIONS: usize = 100_000;
 const BACKLOG: u32 = 1024;
 /// Longest folder that the name of a socket fits behind, of 108 bytes.
 const MAX_FOLDER_BYTES: usize = 80;
+/// Variable that tells which worker has started a process.
+const MARK: &str = "JUSTAPI_DEV_WORKER";
 
 /// What every worker is started with.
 #[derive(Debug)]
@@ -128,7 +131,7 @@ impl Team {
         };
         worker.phase = Phase::Starting;
         worker.started = Instant::now();
-        go.write_all(b"{}\n").is_ok()
+        go.write_all(b"\n").is_ok()
     }
 
     fn spawn(&mut self, told: Value, go: Option<File>) -> io::Result<u64> {
@@ -157,16 +160,18 @@ impl Team {
         };
         let has_json = self.orders.has_json;
         let (environment, folder) = (&self.orders.environment, &self.orders.folder);
+        let number = self.crew.next_number();
         let worker = self.crew.spawn(start, |command| {
             command.current_dir(folder).env("PYTHONUNBUFFERED", "1");
             command.envs(environment.iter().map(|(name, value)| (name, value)));
+            command.env(MARK, mark(number));
             // For a debugger of the application's.
             command.stdin(Stdio::inherit());
             if has_json && let Ok(errors) = io::stderr().as_fd().try_clone_to_owned() {
                 command.stdout(Stdio::from(errors));
             }
         })?;
-        let number = worker.number;
+        debug_assert_eq!(worker.number, number, "nobody else starts any");
         let generation = Generation::new(forwarder);
         self.members.insert(
             number,
@@ -200,6 +205,58 @@ impl Team {
         let worker = self.crew.remove(number)?;
         // Its process group may be empty, which is fine.
         kill_process_group(worker.pid, Signal::KILL).unwrap_or_default();
+        self.end_orphans();
         Some(worker)
     }
+
+    /// Ends what workers that have gone had started in sessions of their own,
+    /// and waits for what has ended: orphans come to this process.
+    fn end_orphans(&self) {
+        for child in children() {
+            if (self.crew.workers.iter()).any(|worker| worker.pid == child) {
+                continue;
+            }
+            let is_left = left_by(child)
+                .is_some_and(|number| self.crew.workers.iter().all(|one| one.number != number));
+            if is_left {
+                kill_process(child, Signal::KILL).unwrap_or_default();
+                // It may hang in the kernel. Without a thread it is found again.
+                let waiting = thread::Builder::new().name("orphan".to_owned());
+                drop(waiting.spawn(move || waitpid(Some(child), WaitOptions::empty())));
+            } else {
+                // What lives, and what is no business of a worker's, goes on.
+                waitpid(Some(child), WaitOptions::NOHANG).ok();
+            }
+        }
+    }
+}
+
+/// The processes whose parent this one is.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let told = threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let told: Vec<String> = told.collect();
+    told.iter()
+        .flat_map(|children| children.split_whitespace())
+        .filter_map(|child| Pid::from_raw(child.parse().ok()?))
+        .collect()
+}
+
+/// What tells the processes that a worker of this process has started.
+fn mark(number: u64) -> String {
+    format!("{}.{number}", std::process::id())
+}
+
+/// The worker that has started a process, if one of this process has.
+fn left_by(child: Pid) -> Option<u64> {
+    let path = format!("/proc/{}/environ", child.as_raw_nonzero());
+    let environment = fs::read(path).ok()?;
+    let begin = format!("{MARK}={}.", std::process::id());
+    let mut variables = environment.split(|byte| *byte == 0);
+    let number = variables.find_map(|one| one.strip_prefix(begin.as_bytes()))?;
+    str::from_utf8(number).ok()?.parse().ok()
 }

@@ -34,6 +34,11 @@ impl<E: From<Event> + Send + 'static> Crew<E> {
         }
     }
 
+    /// The number of the worker that is started next.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
     /// Starts a worker; `prepare` has the last word about its process.
     ///
     /// # Errors

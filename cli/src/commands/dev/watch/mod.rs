@@ -60,6 +60,26 @@ pub(crate) struct Batch {
     pub(crate) since: Instant,
 }
 
+impl Batch {
+    /// Both in one.
+    pub(crate) fn with(mut self, later: Self) -> Self {
+        for change in later.changes {
+            if !self.changes.contains(&change) {
+                self.changes.push(change);
+            }
+        }
+        self.doubt = self.doubt.max(later.doubt);
+        self.since = self.since.min(later.since);
+        self
+    }
+
+    /// Whether it is for new code.
+    pub(crate) fn is_of_code(&self) -> bool {
+        let is_of_code = |one: &Change| matches!(one.kind, Kind::Code | Kind::Settings);
+        self.changes.iter().any(is_of_code)
+    }
+}
+
 /// What the watcher tells.
 #[derive(Debug)]
 pub(crate) enum Word {
@@ -219,8 +239,9 @@ impl<F: Fn(Word)> Watcher<F> {
         });
         if !found.changes.is_empty() {
             self.gate.raise(|| ());
-            let doubt = self.gate.raised(|| ());
-            self.report(found.changes, doubt, Instant::now());
+            self.pending.since = Some(Instant::now());
+            // What has been heard meanwhile has raised doubts, too.
+            self.settle_with(found.changes);
         }
     }
 
@@ -260,6 +281,12 @@ impl<F: Fn(Word)> Watcher<F> {
             let again = self.tree.look_into(&folders);
             found.changes.extend(again.changes);
             folders = again.folders;
+        }
+        let of_loaded = std::mem::take(&mut found.of_loaded);
+        if !of_loaded.is_empty() {
+            self.watch(&of_loaded);
+            let again = self.tree.look_at_known(&of_loaded);
+            found.changes.extend(again.changes);
         }
     }
 
@@ -322,7 +349,7 @@ impl<F: Fn(Word)> Watcher<F> {
     fn idle_wait(&self) -> Option<Duration> {
         match self.mode {
             Mode::Polling(period) => Some(period),
-            Mode::Native => (!self.tree.root.exists()).then_some(ROOT_PERIOD),
+            Mode::Native => (!self.tree.has_root()).then_some(ROOT_PERIOD),
         }
     }
 
@@ -384,21 +411,28 @@ impl<F: Fn(Word)> Watcher<F> {
                 if matches!(event.kind, notify::EventKind::Access(_)) {
                     return;
                 }
+                let is_other = matches!(
+                    event.kind,
+                    notify::EventKind::Remove(_)
+                        | notify::EventKind::Modify(notify::event::ModifyKind::Name(_))
+                );
                 for path in event.paths {
-                    self.hear_of(path);
+                    // Its watch has gone with it, whatever is there by now.
+                    let was_folder = is_other && self.tree.forget_folder(&path);
+                    self.hear_of(path, was_folder);
                 }
             }
         }
     }
 
-    fn hear_of(&mut self, path: PathBuf) {
+    fn hear_of(&mut self, path: PathBuf, was_folder: bool) {
         if path
             .file_name()
             .is_some_and(|name| name == ".gitignore" || name == ".ignore")
         {
             return self.pend_everything();
         }
-        if !self.tree.may_matter(&path) {
+        if !was_folder && !self.tree.may_matter(&path) {
             return;
         }
         self.close_gate();
@@ -457,6 +491,7 @@ impl<F: Fn(Word)> Watcher<F> {
             let looked = self.tree.look(&pending.paths);
             found.changes.extend(looked.changes);
             found.folders.extend(looked.folders);
+            found.of_loaded.extend(looked.of_loaded);
             found
         } else {
             self.tree.look(&pending.paths)
@@ -486,4 +521,69 @@ pub(crate) fn shown(path: &Path, root: &Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_heard_while_it_begins_is_dealt_with() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let root = folder.path().to_owned();
+        fs::write(root.join("app.py"), "1").expect("it is written");
+        let rules = Rules::new(&root, Vec::new(), &[], &[], &["py"]).expect("no patterns");
+        let (messages, inbox) = channel();
+        let (words, told) = channel();
+        let gate = Arc::new(Gate::new());
+        let period = Duration::from_secs(1);
+        let suspects = Message::Suspects(vec![root.join("app.py")]);
+        gate.raise(|| messages.send(suspects).expect("it is heard"));
+        let mut watcher = Watcher {
+            tree: Tree::new(root, Arc::new(rules), Sight::default()),
+            native: None,
+            mode: Mode::Polling(period),
+            may_poll: false,
+            period,
+            gate: Arc::clone(&gate),
+            inbox,
+            messages,
+            tell: move |word| drop(words.send(word)),
+            pending: Pending::default(),
+        };
+        watcher.begin(UNIX_EPOCH);
+        let batches: Vec<Batch> = told
+            .try_iter()
+            .filter_map(|word| match word {
+                Word::Batch(batch) => Some(batch),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(batches.len(), 1);
+        assert_eq!(batches[0].changes.len(), 1);
+        assert_eq!(batches[0].doubt, gate.raised(|| ()), "none is left");
+        assert!(watcher.inbox.try_recv().is_err(), "it is in hand");
+        assert!(watcher.pending.since.is_none());
+    }
+
+    #[test]
+    fn batches_that_were_put_off_are_one() {
+        let now = Instant::now();
+        let batch = |name: &str, kind, doubt| Batch {
+            changes: vec![Change {
+                path: PathBuf::from(name),
+                kind,
+            }],
+            doubt,
+            since: now,
+        };
+        let pages = batch("a.html", Kind::Page, 1).with(batch("a.html", Kind::Page, 2));
+        assert!(!pages.is_of_code());
+        assert_eq!((pages.changes.len(), pages.doubt), (1, 2));
+        let both = batch("a.py", Kind::Code, 4).with(batch("b.css", Kind::Style, 3));
+        assert!(both.is_of_code());
+        assert_eq!((both.changes.len(), both.doubt), (2, 4));
+    }
 }

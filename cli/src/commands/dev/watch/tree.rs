@@ -4,11 +4,12 @@
 //! before, and only then; a file that the application has loaded is seen
 //! wherever it lies, ignored or not.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use ignore::WalkBuilder;
 
@@ -51,12 +52,42 @@ impl Sight {
     }
 }
 
+/// What tells a folder from another one at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// Inodes are used again; where the file system knows no such time that
+    /// leaves what the system tells of.
+    created: Option<SystemTime>,
+}
+
+impl Identity {
+    /// That of the folder that `path` leads to, if there is one.
+    fn of(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        metadata.is_dir().then(|| Self::from(&metadata))
+    }
+}
+
+impl From<&fs::Metadata> for Identity {
+    fn from(metadata: &fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            created: metadata.created().ok(),
+        }
+    }
+}
+
 /// What a look at the disk has found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) changes: Vec<Change>,
     /// Folders that nobody watches yet.
     pub(super) folders: Vec<PathBuf>,
+    /// The same, for what the application has loaded alone.
+    pub(super) of_loaded: Vec<PathBuf>,
     /// Folders that cannot be read.
     pub(super) unreadable: Vec<PathBuf>,
 }
@@ -68,11 +99,9 @@ pub(super) struct Tree {
     rules: Arc<Rules>,
     sight: Sight,
     /// Folders that have been walked, and so are to be watched.
-    folders: HashSet<PathBuf>,
+    folders: HashMap<PathBuf, Identity>,
     /// Folders that are watched for what the application has loaded alone.
-    of_loaded: HashSet<PathBuf>,
-    /// The same by device and inode, so that none counts twice.
-    identities: HashSet<(u64, u64)>,
+    of_loaded: HashMap<PathBuf, Identity>,
     /// Files whose content is still to be read.
     unread: Vec<PathBuf>,
 }
@@ -83,9 +112,8 @@ impl Tree {
             root,
             rules,
             sight,
-            folders: HashSet::new(),
-            of_loaded: HashSet::new(),
-            identities: HashSet::new(),
+            folders: HashMap::new(),
+            of_loaded: HashMap::new(),
             unread: Vec::new(),
         }
     }
@@ -98,11 +126,26 @@ impl Tree {
         self.folders.len()
     }
 
+    /// Whether the root is there, and the one that is watched.
+    pub(super) fn has_root(&self) -> bool {
+        let watched = self.folders.get(&self.root);
+        watched.is_some_and(|watched| Identity::of(&self.root) == Some(*watched))
+    }
+
     /// Forgets which folders are watched, but not what was seen in them.
     pub(super) fn forget_folders(&mut self) {
         self.folders.clear();
         self.of_loaded.clear();
-        self.identities.clear();
+    }
+
+    /// Forgets that a folder and those below it are watched; whether it was.
+    pub(super) fn forget_folder(&mut self, path: &Path) -> bool {
+        if !self.folders.contains_key(path) && !self.of_loaded.contains_key(path) {
+            return false;
+        }
+        self.folders.retain(|folder, _| !folder.starts_with(path));
+        // Those are told apart by a look, which has to find them again.
+        true
     }
 
     /// Walks everything. What is new counts as a change only if `is_change` says
@@ -130,25 +173,31 @@ impl Tree {
             match fs::metadata(path) {
                 // One that has been loaded is where packages are installed.
                 Ok(metadata) if metadata.is_dir() && !self.is_loaded(path) => {
-                    if self.folders.contains(path) || !self.is_visible(path) {
+                    let identity = Identity::from(&metadata);
+                    if let Some(before) = self.of_loaded.get_mut(path)
+                        && !self.folders.contains_key(path)
+                    {
+                        // It is watched once more, whether it is another one or not.
+                        *before = identity;
+                        found.of_loaded.push(path.clone());
+                    }
+                    if self.folders.get(path) == Some(&identity) || !self.is_visible(path) {
                         continue;
                     }
+                    self.forget_folder(path);
                     for inner in self.walk(path, None, &mut found) {
                         self.look_at(&inner, |_| true, &mut found);
+                    }
+                    // What was in the one that was there before.
+                    for known in self.known_below(path) {
+                        self.look_at(&known, |_| true, &mut found);
                     }
                 }
                 Ok(_) => self.look_at(path, |_| true, &mut found),
                 Err(_) => {
-                    self.folders.retain(|folder| !folder.starts_with(path));
+                    self.forget_folder(path);
                     // A folder takes everything in it along.
-                    let gone: Vec<PathBuf> = self
-                        .sight
-                        .lock()
-                        .keys()
-                        .filter(|known| known.starts_with(path))
-                        .cloned()
-                        .collect();
-                    for path in gone {
+                    for path in self.known_below(path) {
                         self.look_at(&path, |_| true, &mut found);
                     }
                 }
@@ -169,10 +218,28 @@ impl Tree {
         found
     }
 
+    /// Looks once more at what is known below folders.
+    pub(super) fn look_at_known(&mut self, folders: &[PathBuf]) -> Found {
+        let mut found = Found::default();
+        for folder in folders {
+            for path in self.known_below(folder) {
+                self.look_at(&path, |_| true, &mut found);
+            }
+        }
+        found
+    }
+
+    fn known_below(&self, folder: &Path) -> Vec<PathBuf> {
+        let sight = self.sight.lock();
+        let below = sight.keys().filter(|known| known.starts_with(folder));
+        below.cloned().collect()
+    }
+
     /// Notes which files the application has loaded, and how they were then;
     /// returns the folders that have to be watched for them.
     pub(super) fn note_loaded(&mut self, files: &[(PathBuf, Stamp)]) -> Vec<PathBuf> {
         let mut folders = Vec::new();
+        let mut looked_at = HashSet::new();
         let mut sight = self.sight.lock();
         for (path, stamp) in files {
             let seen = sight.entry(path.clone()).or_insert_with(|| {
@@ -186,8 +253,10 @@ impl Tree {
             });
             seen.is_loaded = true;
             if let Some(folder) = path.parent()
-                && !self.folders.contains(folder)
-                && self.of_loaded.insert(folder.to_owned())
+                && looked_at.insert(folder)
+                && let Some(identity) = Identity::of(folder)
+                && self.folders.get(folder) != Some(&identity)
+                && self.of_loaded.insert(folder.to_owned(), identity) != Some(identity)
             {
                 folders.push(folder.to_owned());
             }
@@ -224,12 +293,12 @@ impl Tree {
         match sight.get(path) {
             Some(seen) => Stamp::of(path) != seen.stamp,
             // A folder that has come or gone.
-            None if path.is_dir() != self.folders.contains(path) => true,
+            None if Identity::of(path) != self.folders.get(path).copied() => true,
             None => {
                 self.rules.kind(path, false).is_some()
                     && path
                         .parent()
-                        .is_some_and(|folder| self.folders.contains(folder))
+                        .is_some_and(|folder| self.folders.contains_key(folder))
             }
         }
     }
@@ -283,10 +352,13 @@ impl Tree {
 
     /// Whether the project's ignore files let a path be seen.
     fn is_visible(&self, path: &Path) -> bool {
+        if path == self.root {
+            return true;
+        }
         let Some(folder) = path.parent() else {
             return false;
         };
-        if !path.starts_with(&self.root) || !self.folders.contains(folder) {
+        if !path.starts_with(&self.root) || !self.folders.contains_key(folder) {
             return false;
         }
         if path.is_dir() && self.rules.excludes_folder(path) {
@@ -326,12 +398,18 @@ impl Tree {
                     let Ok(metadata) = fs::metadata(path) else {
                         continue;
                     };
-                    let identity = (metadata.dev(), metadata.ino());
+                    let identity = Identity::from(&metadata);
                     if fs::read_dir(path).is_err() {
                         found.unreadable.push(path.to_owned());
-                    } else if (self.identities.insert(identity) || !entry.path_is_symlink())
-                        && self.folders.insert(path.to_owned())
-                    {
+                        continue;
+                    }
+                    let before = self.folders.get(path);
+                    // None counts twice.
+                    let is_known = before == Some(&identity)
+                        || entry.path_is_symlink()
+                            && self.folders.values().any(|known| *known == identity);
+                    if !is_known {
+                        self.folders.insert(path.to_owned(), identity);
                         found.folders.push(path.to_owned());
                     }
                 }
@@ -468,6 +546,50 @@ mod tests {
         project.look(&["pkg", ".venv"], &["pkg/deep/x.py"]);
         fs::rename(project.path("pkg"), project.path("moved")).expect("it is moved");
         project.look(&["pkg", "moved"], &["moved/deep/x.py", "pkg/deep/x.py"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_replaced_is_watched_anew() {
+        let mut project = Project::new(&[("pkg/deep/x.py", "1"), ("pkg/y.py", "")]);
+        let replace = |project: &Project| {
+            // As long as the other is there its inode is its own.
+            fs::rename(project.path("pkg"), project.path("away")).expect("it is moved");
+            project.write("pkg/deep/x.py", "2");
+        };
+        let folders = |found: &Found, project: &Project| {
+            assert_eq!(
+                found.folders,
+                ["pkg", "pkg/deep"].map(|name| project.path(name))
+            );
+        };
+        let pkg = project.path("pkg");
+        assert!(!project.tree.may_matter(&pkg));
+        replace(&project);
+        assert!(project.tree.may_matter(&pkg));
+        let found = project.tree.look(std::slice::from_ref(&pkg));
+        folders(&found, &project);
+        project.same(found, &["pkg/deep/x.py", "pkg/y.py"]);
+        assert!(!project.tree.may_matter(&pkg));
+        // The system has told that the watch is gone, whatever is there by now.
+        assert!(project.tree.forget_folder(&pkg));
+        assert!(project.tree.may_matter(&pkg));
+        let found = project.tree.look(std::slice::from_ref(&pkg));
+        folders(&found, &project);
+        project.same(found, &[]);
+        // The same for what is watched because it has been loaded.
+        let outside = tempfile::TempDir::new().expect("a folder");
+        let file = outside.path().join("lib/a.py");
+        let load = |project: &mut Project| {
+            fs::create_dir_all(outside.path().join("lib")).expect("a folder");
+            fs::write(&file, "1").expect("it is written");
+            let loaded = [(file.clone(), Stamp::of(&file))];
+            project.tree.note_loaded(&loaded)
+        };
+        assert_eq!(load(&mut project), [outside.path().join("lib")]);
+        assert!(load(&mut project).is_empty());
+        let away = outside.path().join("away");
+        fs::rename(outside.path().join("lib"), away).expect("it is moved");
+        assert_eq!(load(&mut project), [outside.path().join("lib")]);
     }
 
     #[test]

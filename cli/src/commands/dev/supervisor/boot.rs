@@ -3,12 +3,13 @@
 //! Guarantee: the newest code is what boots: a change that comes meanwhile ends
 //! the boot and begins another one, which answers for both.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::super::failure::Failure;
 use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
-use super::{Strategy, Supervisor};
+use super::{Retiring, Strategy, Supervisor};
 use crate::commands::serve::python::worker::{Phase, Started};
 use crate::error::CliError;
 
@@ -54,10 +55,19 @@ impl Supervisor<'_> {
         if self.debugged.is_some() {
             return Ok(());
         }
-        for batch in std::mem::take(&mut self.put_off) {
-            self.changed(batch)?;
+        // As one: what answers the first would let requests through before the last.
+        let Some(mut whole) = std::mem::take(&mut self.put_off)
+            .into_iter()
+            .reduce(Batch::with)
+        else {
+            return Ok(());
+        };
+        if whole.is_of_code() {
+            // Theirs are answered, and whoever asks from now on is to get the new code.
+            self.front.gate.raise(|| ());
+            whole.doubt = self.front.gate.raised(|| ());
         }
-        Ok(())
+        self.changed(whole)
     }
 
     /// Deals with what the watcher has found.
@@ -110,8 +120,8 @@ impl Supervisor<'_> {
                     }
                 }
                 Err(error) => {
-                    self.cancel_boot();
-                    self.boot = Some(Boot::new(changes, since, doubt));
+                    let (boot, _) = self.newest(changes, since, doubt);
+                    self.boot = Some(boot);
                     let failure = Failure::of(&error);
                     return self.fail(&failure, &[]);
                 }
@@ -122,19 +132,31 @@ impl Supervisor<'_> {
 
     /// Ends a boot whose code is not the newest any more; returns what it was for.
     pub(super) fn cancel_boot(&mut self) -> Option<Boot> {
-        let boot = self.boot.take()?;
-        if let Some(number) = boot.number {
+        let mut boot = self.boot.take()?;
+        if let Some(number) = boot.number.take() {
             self.team.kill(number);
+            self.await_end(number);
         }
         Some(boot)
     }
 
-    pub(super) fn begin_boot(
+    /// Where there can be one worker only, the next one waits for the end of this
+    /// one, which is on its way.
+    fn await_end(&mut self, number: u64) {
+        if self.rules.strategy == Strategy::StopFirst && self.team.crew.get_mut(number).is_some() {
+            self.retiring.push(Retiring::ends_soon(number));
+        }
+    }
+
+    /// A boot that is also for what the one was for whose place it takes, and
+    /// whether that one has waited for a worker to go.
+    fn newest(
         &mut self,
         mut changes: Vec<Change>,
         mut since: Instant,
         mut doubt: u64,
-    ) -> Result<(), CliError> {
+    ) -> (Boot, bool) {
+        let has_waited = self.boot.as_ref().is_some_and(Boot::waits);
         if let Some(before) = self.cancel_boot() {
             since = since.min(before.since);
             doubt = doubt.max(before.doubt);
@@ -144,11 +166,22 @@ impl Supervisor<'_> {
                 }
             }
         }
-        let boot = Boot::new(changes, since, doubt);
-        if self.rules.strategy == Strategy::StopFirst
-            && let Some(old) = self.serving
-        {
+        (Boot::new(changes, since, doubt), has_waited)
+    }
+
+    pub(super) fn begin_boot(
+        &mut self,
+        changes: Vec<Change>,
+        since: Instant,
+        doubt: u64,
+    ) -> Result<(), CliError> {
+        let (boot, has_waited) = self.newest(changes, since, doubt);
+        let stops_first = self.rules.strategy == Strategy::StopFirst;
+        if stops_first && let Some(old) = self.serving {
             return self.boot_after(old, boot);
+        }
+        if stops_first || has_waited {
+            return self.boot_alone(boot);
         }
         self.launch(boot)
     }
@@ -157,27 +190,30 @@ impl Supervisor<'_> {
     pub(super) fn boot_after(&mut self, old: u64, boot: Boot) -> Result<(), CliError> {
         self.front.stop_serving();
         self.serving = None;
-        self.boot = Some(boot);
         self.retire(old);
+        self.boot_alone(boot)
+    }
+
+    /// Has a new worker start once no other one is on its way to its end.
+    fn boot_alone(&mut self, boot: Boot) -> Result<(), CliError> {
         if self.retiring.is_empty() {
-            return self.launch_waiting();
+            return self.launch(boot);
         }
+        self.boot = Some(boot);
         Ok(())
     }
 
     pub(super) fn launch_waiting(&mut self) -> Result<(), CliError> {
-        match self
-            .boot
-            .take_if(|boot| boot.number.is_none() && boot.verdict.is_none())
-        {
+        match self.boot.take_if(|boot| boot.waits()) {
             Some(boot) => self.launch(boot),
             None => Ok(()),
         }
     }
 
     pub(super) fn launch(&mut self, mut boot: Boot) -> Result<(), CliError> {
-        if self.ahead.is_some() && self.packages != stamps(&self.package_folders) {
-            // It may have loaded what has been replaced since.
+        let has_moved = self.ahead_place != place(&self.team.orders.folder);
+        if self.ahead.is_some() && (has_moved || self.packages != stamps(&self.package_folders)) {
+            // It may have loaded what has been replaced since, or be in a folder that was.
             self.drop_ahead();
         }
         boot.seen = self.watcher.sight.snapshot();
@@ -204,7 +240,12 @@ impl Supervisor<'_> {
 
     pub(super) fn started(&mut self, number: u64, started: Started) -> Result<(), CliError> {
         if let Some(is_debugged) = started.dev.debugged {
-            self.debugged = is_debugged.then_some(number);
+            if is_debugged {
+                self.debugged = Some(number);
+            } else if self.debugged == Some(number) {
+                self.debugged = None;
+                self.postpone_end(number);
+            }
             return self.catch_up_with_changes();
         }
         if started.dev.standby {
@@ -223,7 +264,10 @@ impl Supervisor<'_> {
                     .is_some_and(|boot| boot.number == Some(number))
                     && let Some(boot) = self.cancel_boot()
                 {
-                    return self.launch(boot);
+                    return match self.rules.strategy {
+                        Strategy::StopFirst => self.boot_alone(boot),
+                        Strategy::Overlap => self.launch(boot),
+                    };
                 }
             }
             return Ok(());
@@ -298,7 +342,6 @@ impl Supervisor<'_> {
             && let Some(mut boot) = self.cancel_boot()
         {
             boot.is_retried = true;
-            boot.number = None;
             self.voice.note(
                 "the new code wants an address that the running code has: it is started again \
                  after that has stopped; --reload-strategy stop-first does so each time",
@@ -331,6 +374,7 @@ impl Supervisor<'_> {
             && let Some(worker) = self.team.crew.get_mut(number)
         {
             worker.failed.get_or_insert_with(Instant::now);
+            self.await_end(number);
         }
         let mut all: Vec<PathBuf> = files.to_vec();
         all.extend(boot.changes.iter().map(|change| change.path.clone()));
@@ -370,6 +414,11 @@ impl Boot {
         }
     }
 
+    /// Whether it has to wait for a worker to go.
+    pub(super) const fn waits(&self) -> bool {
+        self.number.is_none() && self.verdict.is_none()
+    }
+
     /// Files, and how they were when their worker began to load them.
     pub(super) fn stamped(&self, paths: &[PathBuf]) -> Vec<(PathBuf, Stamp)> {
         let stamp = |path: &PathBuf| {
@@ -378,6 +427,12 @@ impl Boot {
         };
         paths.iter().map(stamp).collect()
     }
+}
+
+/// What tells a folder from another one at the same path, while a process is in it.
+pub(super) fn place(folder: &Path) -> Option<(u64, u64)> {
+    let metadata = folder.metadata().ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 pub(super) fn stamps(folders: &[PathBuf]) -> Vec<Stamp> {

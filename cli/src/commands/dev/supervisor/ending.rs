@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::super::failure::Failure;
-use super::boot::{Boot, stamps, told};
+use super::boot::{Boot, place, stamps, told};
 use super::{Event, LOOK, Retiring, Stop, Supervisor};
 use crate::commands::serve::python::worker::{self, Phase, how};
 use crate::error::CliError;
@@ -128,6 +128,9 @@ impl Supervisor<'_> {
     pub(super) fn retire_due(&mut self, now: Instant) {
         let force_after = self.rules.grace + MARGIN;
         for one in &mut self.retiring {
+            if self.debugged == Some(one.number) {
+                continue;
+            }
             let generation = self.team.generation(one.number);
             let is_awaited = generation.is_some_and(|one| one.is_awaited());
             let Some(worker) = self.team.crew.get_mut(one.number) else {
@@ -149,6 +152,17 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Gives a worker its time anew, some of which a debugger has taken.
+    pub(super) fn postpone_end(&mut self, number: u64) {
+        let now = Instant::now();
+        for one in &mut self.retiring {
+            if one.number == number {
+                one.told_by = now + self.rules.grace;
+                one.ended_by = (one.ended_by).map(|_| now + self.rules.grace + MARGIN);
+            }
+        }
+    }
+
     /// Starts the next interpreter, unless there is one.
     pub(super) fn start_ahead(&mut self) {
         let is_wanted = self.rules.starts_ahead && self.ahead.is_none();
@@ -157,6 +171,7 @@ impl Supervisor<'_> {
         }
         // Where there is no process to spare a reload says so.
         self.packages = stamps(&self.package_folders);
+        self.ahead_place = place(&self.team.orders.folder);
         self.ahead = self.team.start_ahead(&self.modules).ok();
     }
 

@@ -93,6 +93,18 @@ struct Retiring {
     ended_by: Option<Instant>,
 }
 
+impl Retiring {
+    /// One that has been told, or ends by itself.
+    fn ends_soon(number: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            number,
+            told_by: now,
+            ended_by: Some(now + LOOK),
+        }
+    }
+}
+
 struct Stop {
     signal: i32,
     deadline: Instant,
@@ -118,6 +130,8 @@ pub(super) struct Supervisor<'a> {
     boot: Option<Boot>,
     ahead: Option<u64>,
     ahead_due: Option<Instant>,
+    /// The folder that it is in.
+    ahead_place: Option<(u64, u64)>,
     /// What the last good worker had of the environment.
     modules: Vec<String>,
     /// A worker that a debugger holds: it is not replaced meanwhile.
@@ -164,6 +178,7 @@ impl<'a> Supervisor<'a> {
             boot: None,
             ahead: None,
             ahead_due: None,
+            ahead_place: None,
             modules: Vec::new(),
             debugged: None,
             put_off: Vec::new(),
@@ -252,7 +267,10 @@ impl<'a> Supervisor<'a> {
     /// Time until something is due without an event.
     fn pause(&self) -> Duration {
         let now = Instant::now();
-        let retiring = self.retiring.iter().map(|one| match one.ended_by {
+        // One that a debugger holds is left alone.
+        let retiring = self.retiring.iter();
+        let retiring = retiring.filter(|one| self.debugged != Some(one.number));
+        let retiring = retiring.map(|one| match one.ended_by {
             Some(ended_by) => ended_by,
             // Whoever waits for it tells nobody.
             None => one.told_by.min(now + Duration::from_millis(10)),
@@ -286,9 +304,20 @@ impl<'a> Supervisor<'a> {
             {
                 stop.finished = false;
                 stop.is_drained = true;
+                // Once more if one does not go even so, but not all the time.
+                stop.deadline = now + LOOK;
                 self.team.crew.kill_all();
             }
             return Ok(());
+        }
+        if let Some(boot) = &mut self.boot
+            && let Some(number) = self.debugged
+            && boot.number == Some(number)
+            && let Some(worker) = self.team.crew.get_mut(number)
+        {
+            // The time at a prompt is no time that the application takes to start.
+            boot.begun = now;
+            worker.started = now;
         }
         if let Some(Boot {
             number: Some(number),

@@ -8,17 +8,14 @@ import signal
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
-from dev import Dev, Probes, app, replace, write
+from dev import Dev, Probes, app, overwrite, replace, write
 from load import children
 from serving import PROGRAM, eventually, is_alive
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_is_saved_is_served(tmp_path: Path) -> None:
@@ -55,7 +52,7 @@ def test_a_hundred_reloads_refuse_reset_and_delay_nobody(tmp_path: Path) -> None
         ):
             # Bytecode names its source by its size and second, which these share.
             for number in range(1, 101):
-                save = (write, replace)[number % 2]
+                save = (overwrite, replace)[number % 2]
                 save(tmp_path / "app.py", app(f"{number:03}"))
                 saved = number
                 dev.serves(f"{number:03}")
@@ -356,6 +353,45 @@ def pid():
         assert not is_alive(second)
 
 
+def test_what_has_a_session_of_its_own_goes_with_its_worker(tmp_path: Path) -> None:
+    spawn = """
+import subprocess, sys
+child = subprocess.Popen(
+    [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+)
+subprocess.run(["sh", "-c", "sleep 0 &"], start_new_session=True)
+
+@app.get("/child")
+def pid():
+    return child.pid
+"""
+    write(tmp_path / "app.py", app("1", after=spawn))
+    with Dev(tmp_path) as dev:
+        first = dev.get("/child").json()
+        for number in range(2, 5):
+            dev.save(app(str(number), after=spawn))
+            dev.serves(str(number))
+        eventually("the child has gone", lambda: not Path(f"/proc/{first}").exists())
+        last = dev.get("/child").json()
+        assert is_alive(last)
+
+        def zombies() -> list[int]:
+            return [pid for pid, state in children(dev.process.pid).items() if state == "Z"]
+
+        # Those of the last workers that have gone may still be on their way.
+        eventually("few zombies", lambda: len(zombies()) <= 2)
+        dev.stop()
+        assert not is_alive(last)
+
+
+def test_a_variable_of_the_users_makes_no_other_worker(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "JUSTAPI_WORKER={}\nJUSTAPI_DEV_WORKER=1\n")
+    write(tmp_path / "app.py", app("1"))
+    with Dev(tmp_path) as dev:
+        assert dev.wait_for("listening")["ok"] is True
+        assert dev.get().text == '"1"'
+
+
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     write(tmp_path / "app.py", app("1"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -402,6 +438,32 @@ fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         assert dev.get().status_code == 503
         dev.save(app("3", before=lock))
         assert dev.get().text == '"3"'
+
+
+def test_one_at_a_time_also_when_the_old_one_takes_long_to_go(tmp_path: Path) -> None:
+    lock = """
+import fcntl
+lock = open("lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+    slow = """
+import asyncio, contextlib
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    yield
+    open("ending", "w").close()
+    await asyncio.sleep(1.5)
+
+app.router.lifespan_context = lifespan
+"""
+    write(tmp_path / "app.py", app("1", before=lock, after=slow))
+    with Dev(tmp_path, "--reload-strategy", "stop-first", "--graceful", "20s") as dev:
+        dev.save(app("2", before=lock, after=slow))
+        eventually("the old one is about to go", (tmp_path / "ending").exists)
+        dev.save(app("3", before=lock))
+        dev.serves("3")
+        assert dev.events("failed") == []
 
 
 def test_an_address_that_the_application_needs_is_waited_for(tmp_path: Path) -> None:

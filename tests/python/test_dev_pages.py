@@ -446,6 +446,91 @@ def debug():
         assert shown.wait() == 0
 
 
+def test_a_prompt_is_no_start_that_takes_too_long(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path, "--start-timeout", "6s") as shown:
+        url = shown.url()
+        (tmp_path / "app.py").write_text(app("2", before="breakpoint()\n"))
+        place = shown.wait_for("(Pdb) ")
+        # Longer than the start may take.
+        time.sleep(8)
+        shown.type("p 41 + 1001\n")
+        place = shown.wait_for("1042", place)
+        shown.type("c\n")
+        shown.wait_for("served in", place)
+        assert httpx.get(url, timeout=30).text == '"2"'
+        shown.type("q")
+        assert shown.wait() == 0
+
+
+WAITING = """
+import os, time
+open("booting", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+def test_new_code_takes_nobodys_prompt_away(tmp_path: Path) -> None:
+    stop = """
+@app.get("/debug")
+def debug():
+    breakpoint()
+    return 42
+"""
+    write(tmp_path / "app.py", app("1", after=stop))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        (tmp_path / "app.py").write_text(app("2", before=WAITING))
+        eventually("the new code starts", (tmp_path / "booting").exists)
+        answers: list[str] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.get(f"{url}/debug", timeout=60).text)
+        )
+        asking.start()
+        place = shown.wait_for("(Pdb) ")
+        (tmp_path / "go").touch()
+        eventually("it serves", lambda: httpx.get(url, timeout=30).text == '"2"')
+        # Longer than what is in flight has.
+        time.sleep(5)
+        shown.type("p 41 + 1001\n")
+        shown.wait_for("1042", place)
+        shown.type("c\n")
+        asking.join(PATIENCE)
+        assert answers == ["42"]
+
+
+def test_what_was_saved_at_a_prompt_is_waited_for_after_it(tmp_path: Path) -> None:
+    stop = """
+@app.get("/debug")
+def debug():
+    breakpoint()
+    return 42
+"""
+    write(tmp_path / "app.py", app("1", after=stop))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        asking = threading.Thread(target=lambda: httpx.get(f"{url}/debug", timeout=60))
+        asking.start()
+        shown.wait_for("(Pdb) ")
+        (tmp_path / "app.py").write_text(app("2", before=WAITING))
+        # It is put off, and answered by the old code.
+        time.sleep(0.5)
+        assert not (tmp_path / "booting").exists()
+        shown.type("c\n")
+        asking.join(PATIENCE)
+        eventually("the new code starts", (tmp_path / "booting").exists)
+        answers: list[str] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(httpx.get(url, timeout=60).text)
+        )
+        asking.start()
+        time.sleep(0.2)
+        (tmp_path / "go").touch()
+        asking.join(PATIENCE)
+        assert answers == ['"2"']
+
+
 def test_a_worker_that_dies_at_its_prompt_gives_the_terminal_back(tmp_path: Path) -> None:
     stop = """
 import os

@@ -521,9 +521,7 @@ def debug():
         asking.join(PATIENCE)
         eventually("the new code starts", (tmp_path / "booting").exists)
         answers: list[str] = []
-        asking = threading.Thread(
-            target=lambda: answers.append(httpx.get(url, timeout=60).text)
-        )
+        asking = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=60).text))
         asking.start()
         time.sleep(0.2)
         (tmp_path / "go").touch()

@@ -174,14 +174,21 @@ impl Tree {
                 // One that has been loaded is where packages are installed.
                 Ok(metadata) if metadata.is_dir() && !self.is_loaded(path) => {
                     let identity = Identity::from(&metadata);
-                    if let Some(before) = self.of_loaded.get_mut(path)
-                        && !self.folders.contains_key(path)
-                    {
-                        // It is watched once more, whether it is another one or not.
-                        *before = identity;
-                        found.of_loaded.push(path.clone());
+                    if self.folders.get(path) == Some(&identity) {
+                        continue;
                     }
-                    if self.folders.get(path) == Some(&identity) || !self.is_visible(path) {
+                    // Their watches may have gone with it.
+                    let folders = &self.folders;
+                    for (folder, before) in &mut self.of_loaded {
+                        if folder.starts_with(path)
+                            && !folders.contains_key(folder)
+                            && let Some(now) = Identity::of(folder)
+                        {
+                            *before = now;
+                            found.of_loaded.push(folder.clone());
+                        }
+                    }
+                    if !self.is_visible(path) {
                         continue;
                     }
                     self.forget_folder(path);

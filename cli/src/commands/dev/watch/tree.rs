@@ -101,7 +101,7 @@ pub(super) struct Tree {
     /// Folders that have been walked, and so are to be watched.
     folders: HashMap<PathBuf, Identity>,
     /// Folders that are watched for what the application has loaded alone.
-    of_loaded: HashMap<PathBuf, Identity>,
+    of_loaded: BTreeMap<PathBuf, Identity>,
     /// Files whose content is still to be read.
     unread: Vec<PathBuf>,
 }
@@ -113,7 +113,7 @@ impl Tree {
             rules,
             sight,
             folders: HashMap::new(),
-            of_loaded: HashMap::new(),
+            of_loaded: BTreeMap::new(),
             unread: Vec::new(),
         }
     }

@@ -66,7 +66,7 @@ impl Failure {
         let mut failure = Self::new(what);
         let trace = trace.trim_end();
         failure.frames = frames(trace);
-        failure.exception = exception(trace).map(str::to_owned);
+        failure.exception = exception(trace);
         failure.trace = Some(trace.to_owned());
         if let Some(place) = failure.place() {
             failure.source = source_around(&place.file, place.line);
@@ -166,26 +166,42 @@ fn line(text: &mut String, line: &str) {
 
 /// The first line of the exception: a caused one is the last that is told of,
 /// and what it says may have more lines.
-fn exception(trace: &str) -> Option<&str> {
-    let lines: Vec<&str> = trace.lines().collect();
-    let is_begin = |line: &&str| BEGINNINGS.iter().any(|begin| line.starts_with(begin));
+fn exception(trace: &str) -> Option<String> {
+    let mut lines = whole_lines(trace);
+    let is_begin = |line: &String| BEGINNINGS.iter().any(|begin| line.starts_with(begin));
     let begin = lines
         .iter()
         .rposition(is_begin)
         .map_or(0, |begin| begin + 1);
-    let is_text = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
-    lines[begin..].iter().copied().find(is_text)
+    let is_text = |line: &String| !line.is_empty() && !line.starts_with([' ', '\t']);
+    lines.drain(begin..).find(is_text)
+}
+
+/// The lines of a traceback; a path with line breaks in it is of one of them.
+fn whole_lines(trace: &str) -> Vec<String> {
+    let is_open = |line: &str| line.starts_with("  File \"") && !line.contains("\", line ");
+    let mut found: Vec<String> = Vec::new();
+    for line in trace.lines() {
+        match found.last_mut() {
+            Some(last) if is_open(last) => {
+                last.push('\n');
+                last.push_str(line);
+            }
+            _ => found.push(line.to_owned()),
+        }
+    }
+    found
 }
 
 /// The frames that a traceback names, the last call last.
 fn frames(trace: &str) -> Vec<Frame> {
     let mut frames = Vec::new();
-    for line in trace.lines() {
+    for line in whole_lines(trace) {
         // Each exception of a chain has its own way to it; the last one counts.
         if line.starts_with("Traceback (most recent call last)") {
             frames.clear();
         }
-        frames.extend(frame(line));
+        frames.extend(frame(&line));
     }
     frames
 }
@@ -292,6 +308,19 @@ KeyError: 'thing'";
             assert_eq!(failure.summary(), expected, "{trace}");
         }
         assert_eq!(exception("  File \"/p/app.py\", line 1"), None);
+    }
+
+    #[test]
+    fn a_path_with_line_breaks_is_a_place() {
+        let trace =
+            "  File \"/p/a\nb\n/app.py\", line 1\n    f(\n     ^\nSyntaxError: invalid syntax";
+        let failure = Failure::traced("importing app:app failed", trace);
+        assert_eq!(failure.summary(), "SyntaxError: invalid syntax");
+        let place = failure.place().expect("a place");
+        assert_eq!(
+            (place.file.as_path(), place.line),
+            (Path::new("/p/a\nb\n/app.py"), 1)
+        );
     }
 
     #[test]

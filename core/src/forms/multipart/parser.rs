@@ -141,12 +141,18 @@ impl Parser {
 
     /// Drops bytes that are no part of anything, up to their limit.
     fn skip(&mut self, num_bytes: usize) -> Result<(), FormError> {
-        self.num_skipped += num_bytes;
-        if self.num_skipped > self.max_header_bytes {
-            return Err(malformed("there is too much around the parts"));
-        }
+        self.num_skipped = self.check_skipped(num_bytes)?;
         self.buffer.advance(num_bytes);
         Ok(())
+    }
+
+    /// How much has been skipped once so many bytes more are.
+    fn check_skipped(&self, num_bytes: usize) -> Result<usize, FormError> {
+        let num_skipped = self.num_skipped + num_bytes;
+        if num_skipped > self.max_header_bytes {
+            return Err(malformed("there is too much around the parts"));
+        }
+        Ok(num_skipped)
     }
 
     fn enter_delimiter(&mut self) {
@@ -184,7 +190,7 @@ impl Parser {
                 self.num_searched = 0;
                 Ok(true)
             }
-            [] | [b'\r'] if padding < self.max_header_bytes => Ok(false),
+            [] | [b'\r'] => self.check_skipped(padding).map(|_| false),
             [b'-'] if padding == 0 => Ok(false),
             _ => Err(malformed("a boundary is followed by something else")),
         }
@@ -195,7 +201,9 @@ impl Parser {
         const END: &[u8] = b"\r\n\r\n";
         let from = self.num_searched.saturating_sub(END.len() - 1);
         let found = memchr::memmem::find(&self.buffer[from..], END);
-        let length = found.map_or(self.buffer.len(), |found| from + found);
+        // The last bytes may be the start of the end, which does not count.
+        let shortest = (self.buffer.len() + 1).saturating_sub(END.len());
+        let length = found.map_or(shortest, |found| from + found);
         if length.saturating_sub(2) > self.max_header_bytes {
             return Err(FormError::limit(
                 Reject::FormHeaderBytes,

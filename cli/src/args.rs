@@ -76,68 +76,23 @@ pub(crate) struct Global {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// What to do.
-#[derive(Debug, clap::Subcommand)]
+/// What to do; `command_list` has the line of the help for each.
+#[derive(Debug)]
 pub(crate) enum Command {
-    /// Make a project that runs, from a template.
-    #[command(help_template = help::template(help::NEW), after_long_help = help::EXIT_CODES)]
     New(Box<New>),
-    /// Serve HTTP, with production settings.
-    #[command(
-        alias = "run",
-        help_template = help::template(help::SERVE),
-        after_long_help = help::EXIT_CODES,
-    )]
     Serve(Box<Serve>),
-    /// Serve an application, and each new state of it as soon as it is saved.
-    #[command(help_template = help::template(help::DEV), after_long_help = help::EXIT_CODES)]
     Dev(Box<Dev>),
-    /// Measure a server under load, or check the ledger.
-    #[command(help_template = help::template(help::BENCH), after_long_help = help::BENCH_EXIT_CODES)]
     Bench(Box<Bench>),
-    /// Say where the time of each route goes, under load.
-    #[command(
-        help_template = help::template(help::PROFILE),
-        after_long_help = help::PROFILE_EXIT_CODES,
-    )]
     Profile(Box<Profile>),
-    /// List the routes of an application, with their handlers.
-    #[command(help_template = help::template(help::ROUTES), after_long_help = help::EXIT_CODES)]
     Routes(Routes),
-    /// Print the OpenAPI document of an application, or compare it with a file.
-    #[command(
-        name = "openapi",
-        help_template = help::template(help::OPENAPI),
-        after_long_help = help::EXIT_CODES,
-    )]
     OpenApi(OpenApi),
-    /// Say what would fail in production, and listen nowhere.
-    #[command(help_template = help::template(help::CHECK), after_long_help = help::EXIT_CODES)]
     Check(Box<Check>),
-    /// Look at the machine and the project, and say what to change.
-    #[command(help_template = help::template(help::DOCTOR), after_long_help = help::EXIT_CODES)]
     Doctor(Doctor),
-    /// Show or check the configuration.
-    #[command(help_template = help::template(help::CONFIG))]
     Config(ConfigArgs),
-    /// Explain an error code, or list them.
-    #[command(help_template = help::template(help::EXPLAIN))]
     Explain(Explain),
-    /// Print a shell's completion script.
-    #[command(help_template = help::template(help::COMPLETIONS))]
     Completions(Completions),
-    /// Print the manual page, or write one per command.
-    #[command(help_template = help::template(help::MAN))]
     Man(Man),
-    /// Update this installation, or remove it.
-    #[command(
-        name = "self",
-        help_template = help::template(help::SELF),
-        after_long_help = help::EXIT_CODES,
-    )]
     Installation(SelfArgs),
-    /// Print the version and how it was built.
-    #[command(help_template = help::template(help::VERSION))]
     Version,
 }
 

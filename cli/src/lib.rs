@@ -6,6 +6,7 @@
 mod application_args;
 mod args;
 mod codes;
+mod command_list;
 mod commands;
 mod config;
 mod demo;

@@ -532,13 +532,14 @@ fn read_metrics(text: &str) -> Result<(Value, Value), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
+    use crate::command_list::{command_line, parse};
 
     fn given(arguments: &[&str]) -> Result<Vec<String>, clap::Error> {
-        let all = ["justapi", "serve"].iter().chain(arguments);
-        let Command::Serve(serve) = Cli::try_parse_from(all)?.command else {
+        let all = ["justapi", "serve"]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        let Command::Serve(serve) = parse(all)?.command else {
             unreachable!("the first argument is serve");
         };
         Ok(serve
@@ -553,7 +554,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line(&[]).debug_assert();
     }
 
     #[test]
@@ -561,7 +562,7 @@ mod tests {
         for example in help::examples() {
             // No quoted word has a space in it.
             let words = (example.split_whitespace()).map(|word| word.trim_matches('\''));
-            if let Err(error) = Cli::try_parse_from(words) {
+            if let Err(error) = parse(words) {
                 panic!("{example}: {error}");
             }
         }

@@ -1,14 +1,18 @@
 //! The commands of the command line, each built when it is asked for.
 //!
 //! Guarantee: a run builds the flags of its own command alone. Those of all
-//! commands are some 300: a server would start later, and keep the pages of
-//! the code that made them.
+//! commands are some 300: a server would start later, and keep the memory
+//! that they took.
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Args as _, Command as ClapCommand, FromArgMatches, Subcommand};
+use std::ffi::OsString;
+
+use clap::{
+    ArgMatches, Args as _, Command as ClapCommand, CommandFactory as _, FromArgMatches, Subcommand,
+};
 
 use crate::application_args::{Check, Doctor, OpenApi, Routes, SelfArgs};
-use crate::args::{Bench, Command, Completions, ConfigArgs, Explain, Man, Serve};
+use crate::args::{Bench, Cli, Command, Completions, ConfigArgs, Explain, Man, Serve};
 use crate::dev_args::Dev;
 use crate::help;
 use crate::new_args::New;
@@ -149,18 +153,38 @@ impl Listed {
     }
 }
 
+/// The command line with the flags of the commands that `arguments` may mean:
+/// those whose names are among them, and all of them where none is.
+pub(crate) fn command_line(arguments: &[OsString]) -> ClapCommand {
+    let is_given = |name: &str| arguments.iter().any(|argument| argument == name);
+    let is_named = |command: &ClapCommand| {
+        is_given(command.get_name()) || command.get_all_aliases().any(is_given)
+    };
+    let line = Cli::command();
+    let is_whole = is_given("help") || !line.get_subcommands().any(is_named);
+    line.mut_subcommands(|command| match Listed::find(command.get_name()) {
+        Some(listed) if is_whole || is_named(&command) => listed.build(command),
+        _ => command,
+    })
+}
+
+/// Parses the command line, the program's name first.
+#[cfg(test)]
+pub(crate) fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    let matches = command_line(&words).try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Without flags; [`command_line`] adds them.
 impl Subcommand for Command {
     fn augment_subcommands(parent: ClapCommand) -> ClapCommand {
         parent.subcommands(COMMANDS.iter().map(|listed| {
             let command = ClapCommand::new(listed.name).about(listed.about);
-            let command = match listed.name {
+            match listed.name {
                 "serve" => command.alias("run"),
                 _ => command,
-            };
-            command.defer(|command| match Listed::find(command.get_name()) {
-                Some(listed) => listed.build(command),
-                None => command,
-            })
+            }
         }))
     }
 
@@ -201,5 +225,57 @@ impl FromArgMatches for Command {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(words: &[&str]) -> Vec<String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let line = command_line(&words);
+        let all = line.get_subcommands();
+        let built = all.filter(|command| command.get_after_long_help().is_some());
+        built.map(|command| command.get_name().to_owned()).collect()
+    }
+
+    #[test]
+    fn only_what_may_be_meant_is_built() {
+        assert_eq!(built(&["justapi", "serve", "--port", "1"]), ["serve"]);
+        assert_eq!(built(&["justapi", "run"]), ["serve"]);
+        // The word may be a value.
+        assert_eq!(
+            built(&["justapi", "--config", "serve", "dev"]),
+            ["serve", "dev"]
+        );
+        let all = built(&[]);
+        assert!(all.len() > 8, "{all:?}");
+        for words in [
+            &["justapi"][..],
+            &["justapi", "srve"],
+            &["justapi", "help", "dev"],
+        ] {
+            assert_eq!(built(words), all, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_command_of_the_list_is_one() {
+        for listed in &COMMANDS {
+            let needed: &[&str] = match listed.name {
+                "bench" | "profile" => &["http://127.0.0.1:1"],
+                "config" => &["path"],
+                "completions" => &["bash"],
+                "self" => &["uninstall"],
+                _ => &[],
+            };
+            let words = ["justapi", listed.name]
+                .into_iter()
+                .chain(needed.iter().copied());
+            if let Err(error) = parse(words) {
+                panic!("{}: {error}", listed.name);
+            }
+        }
     }
 }

@@ -33,13 +33,14 @@ use std::ffi::OsString;
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use crate::config::fuzzing;
 
 use crate::args::{Cli, Command, Global};
+use crate::command_list::command_line;
 use crate::error::{CliError, Code};
 use crate::ui::{Color, Ui};
 
@@ -66,7 +67,7 @@ fn guarded(ui: &Ui, work: impl FnOnce() -> u8 + UnwindSafe) -> u8 {
 }
 
 fn parse_and_dispatch(ui: &Ui, arguments: Vec<OsString>) -> u8 {
-    let command = Cli::command();
+    let command = command_line(&arguments);
     let measures = arguments
         .iter()
         .filter_map(|argument| argument.to_str())

@@ -304,14 +304,13 @@ fn how(status: ExitStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
-
     use super::*;
-    use crate::args::{Cli, Command as CliCommand};
+    use crate::args::Command as CliCommand;
+    use crate::command_list::parse;
 
     fn words_of(command: &str) -> String {
         let all = ["justapi", "profile"].into_iter().chain(command.split(' '));
-        let CliCommand::Profile(arguments) = Cli::try_parse_from(all).unwrap().command else {
+        let CliCommand::Profile(arguments) = parse(all).unwrap().command else {
             unreachable!("the first argument is profile");
         };
         let measured = Measured {

@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use clap::CommandFactory as _;
-
-use crate::args::Cli;
+use crate::command_list::command_line;
 use crate::error::{CliError, Code};
 use crate::ui::Ui;
 
 pub(crate) fn man(ui: &Ui, out: Option<&Path>) -> Result<u8, CliError> {
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = command_line(&[]).disable_help_subcommand(true);
     let Some(folder) = out else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command)

@@ -15,6 +15,7 @@ use super::append::replace;
 use super::chain::{Chain, LedgerFiles};
 use super::metric::Metric;
 use super::record::{CellKind, CellRecord, Record, Row};
+use super::reload::amount;
 use super::serving_charts;
 use super::standing::machine;
 use super::strike::Marks;
@@ -181,6 +182,11 @@ fn bar_metrics(kind: CellKind) -> &'static [Metric] {
         CellKind::Start => &[Metric::StartMs, Metric::IdleRssBytes],
         CellKind::Micro => &[Metric::NsPerOp],
         CellKind::Serving => &[],
+        CellKind::Reload => &[
+            Metric::ReloadP50Ms,
+            Metric::ReloadP95Ms,
+            Metric::ReloadErrorP50Ms,
+        ],
     }
 }
 
@@ -446,14 +452,21 @@ pub(super) fn words(metric: Metric) -> &'static str {
         Metric::LatenessP50Us => "median lateness of a send",
         Metric::LatenessP99Us => "99th percentile of the lateness of a send",
         Metric::LatenessMaxUs => "largest lateness of a send",
+        Metric::ReloadP50Ms => "median time from a save to its answer",
+        Metric::ReloadP95Ms => "95th percentile of the time from a save to its answer",
+        Metric::ReloadWaitMaxMs => "longest wait of a request around a save",
+        Metric::ReloadLost => "requests around saves that the newest code did not answer",
+        Metric::ReloadErrorP50Ms => "median time from a broken save to word of it",
     }
 }
 
 pub(super) fn captions(file: &str, record: &Record, cell: &CellRecord) -> Vec<String> {
     let exchange = cell.workload.as_ref().map_or_else(String::new, |workload| {
         format!(
-            "{} {}, {} connections, ",
-            workload.method, workload.path, cell.connections
+            "{} {}, {}, ",
+            workload.method,
+            workload.path,
+            amount(cell)
         )
     });
     let rounds = match &cell.serving {

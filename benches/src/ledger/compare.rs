@@ -179,6 +179,7 @@ fn metrics(kind: CellKind) -> &'static [Metric] {
         CellKind::Load => &[Metric::Rate, Metric::CpuUsPerRequest, Metric::P99Us],
         CellKind::Start => &[Metric::StartMs, Metric::IdleRssBytes, Metric::HeldRssBytes],
         CellKind::Micro => &[Metric::NsPerOp],
+        CellKind::Reload => &[Metric::ReloadP50Ms, Metric::ReloadErrorP50Ms],
         // Requests of one run are no rounds: they share its server and its moment.
         CellKind::Serving => &[],
     }
@@ -224,6 +225,7 @@ fn pair(
         .find_map(|row| row.as_ref()?.invalid.clone());
     let is_same_exchange = cell.kind == other.kind
         && cell.connections == other.connections
+        && cell.reload == other.reload
         && arm.tls == theirs.tls
         && arm.workload(cell) == theirs.workload(other);
     let open = if let Some(reason) = invalid {

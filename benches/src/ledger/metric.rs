@@ -53,11 +53,32 @@ pub enum Metric {
     LatenessP99Us,
     /// Longest such time.
     LatenessMaxUs,
+    /// Median time from the end of a save to the answer of the saved code.
+    ReloadP50Ms,
+    /// 95th percentile of that time, over the saves of all rounds.
+    ReloadP95Ms,
+    /// Longest wait of a probe around saves.
+    ReloadWaitMaxMs,
+    /// Probes around saves that the newest code did not answer.
+    ReloadLost,
+    /// Median time from the end of a save of broken code to the answer that says so.
+    ReloadErrorP50Ms,
+}
+
+/// What a rule on a value, not on a ratio, holds against its limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Judged {
+    /// The median of the rounds, with its interval.
+    Median,
+    /// The worst round: what was seen, of which nothing is inferred.
+    Worst,
+    /// This percentile of the samples of all rounds together, with its interval.
+    Percentile(f64),
 }
 
 impl Metric {
     /// Every metric, in the order rows show them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 26] = [
         Self::Rate,
         Self::CpuUsPerRequest,
         Self::P50Us,
@@ -79,6 +100,11 @@ impl Metric {
         Self::LatenessP50Us,
         Self::LatenessP99Us,
         Self::LatenessMaxUs,
+        Self::ReloadP50Ms,
+        Self::ReloadP95Ms,
+        Self::ReloadWaitMaxMs,
+        Self::ReloadLost,
+        Self::ReloadErrorP50Ms,
     ];
 
     /// Returns the name used in matrix files, records and claims.
@@ -105,6 +131,11 @@ impl Metric {
             Self::LatenessP50Us => "lateness_p50_us",
             Self::LatenessP99Us => "lateness_p99_us",
             Self::LatenessMaxUs => "lateness_max_us",
+            Self::ReloadP50Ms => "reload_p50_ms",
+            Self::ReloadP95Ms => "reload_p95_ms",
+            Self::ReloadWaitMaxMs => "reload_wait_max_ms",
+            Self::ReloadLost => "reload_lost",
+            Self::ReloadErrorP50Ms => "reload_error_p50_ms",
         }
     }
 
@@ -121,18 +152,32 @@ impl Metric {
             | Self::LatenessMaxUs => "µs",
             Self::RssBytes | Self::IdleRssBytes | Self::HeldRssBytes | Self::RssGrowthBytes => "MB",
             Self::BytesPerSecond => "MB/s",
-            Self::StartMs | Self::TtftMs => "ms",
+            Self::StartMs
+            | Self::TtftMs
+            | Self::ReloadP50Ms
+            | Self::ReloadP95Ms
+            | Self::ReloadWaitMaxMs
+            | Self::ReloadErrorP50Ms => "ms",
             Self::OutputTps | Self::DecodeTps | Self::PrefillTps => "tok/s",
-            Self::AdmittedRequests => "requests",
+            Self::AdmittedRequests | Self::ReloadLost => "requests",
             Self::NsPerOp => "ns",
             Self::AchievedRatio => "of offered",
+        }
+    }
+
+    /// Returns what a rule on a value of this metric is about.
+    pub(crate) fn judged(self) -> Judged {
+        match self {
+            Self::ReloadWaitMaxMs | Self::ReloadLost => Judged::Worst,
+            Self::ReloadP95Ms => Judged::Percentile(0.95),
+            _ => Judged::Median,
         }
     }
 
     /// Renders a value of this metric without its unit.
     pub fn number(self, value: Decimal) -> String {
         match self {
-            Self::Rate | Self::AdmittedRequests => value.text(0),
+            Self::Rate | Self::AdmittedRequests | Self::ReloadLost => value.text(0),
             Self::CpuUsPerRequest | Self::ClientCpuUsPerRequest | Self::StartMs => value.text(2),
             Self::P50Us
             | Self::P99Us
@@ -143,7 +188,11 @@ impl Metric {
             | Self::PrefillTps
             | Self::LatenessP50Us
             | Self::LatenessP99Us
-            | Self::LatenessMaxUs => value.text(1),
+            | Self::LatenessMaxUs
+            | Self::ReloadP50Ms
+            | Self::ReloadP95Ms
+            | Self::ReloadWaitMaxMs
+            | Self::ReloadErrorP50Ms => value.text(1),
             Self::AchievedRatio => value.text(5),
             Self::RssBytes
             | Self::IdleRssBytes

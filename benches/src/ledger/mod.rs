@@ -18,6 +18,7 @@ mod metric;
 mod page;
 mod record;
 mod recurrence;
+mod reload;
 mod render;
 mod serving;
 mod serving_charts;
@@ -44,6 +45,7 @@ pub use digest::{sha256_hex, utc_timestamp};
 pub use failure::VerifyFailure;
 pub use history::History;
 pub(crate) use history::git_command;
+pub(crate) use metric::Judged;
 pub use metric::Metric;
 pub use page::page;
 pub use record::{
@@ -53,6 +55,7 @@ pub use record::{
     ServedFile, Source, Summary, Target, Verdict, VerdictRow, Workload,
 };
 pub(crate) use recurrence::EarlierRuns;
+pub use reload::{NEW, ReloadRecord, Saves, TOLD};
 pub(crate) use serving::row as serving_row;
 pub use serving::{ServedModel, ServedRequest, ServingCell, ServingScenario};
 pub use strike::{Strike, StrikeReason, Struck};

@@ -11,6 +11,7 @@ use super::chain::{Chain, LedgerFiles};
 use super::charts;
 use super::metric::Metric;
 use super::record::{CellKind, CellRecord, Record, Row, Verdict};
+use super::reload::amount;
 use super::render::estimate_text;
 use super::serving::{exchange_text, model_text};
 use super::standing::{Standing, is_worse_than_other, machine, newest};
@@ -144,8 +145,10 @@ fn cell_part(out: &mut String, chain: &Chain, id: &str, runs: &[Run<'_>]) {
         .as_ref()
         .map_or_else(String::new, |workload| {
             format!(
-                "{} {}, {} connections; ",
-                workload.method, workload.path, run.cell.connections
+                "{} {}, {}; ",
+                workload.method,
+                workload.path,
+                amount(run.cell)
             )
         });
     let exchange = (run.cell.serving.as_ref()).map_or(exchange, |serving| {
@@ -284,6 +287,7 @@ fn over_time(id: &str, runs: &[Run<'_>]) -> Option<CurveChart> {
         CellKind::Start => Metric::StartMs,
         CellKind::Micro => Metric::NsPerOp,
         CellKind::Serving => Metric::TtftMs,
+        CellKind::Reload => Metric::ReloadP50Ms,
     };
     if runs.len() < 2 {
         return None;

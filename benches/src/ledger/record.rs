@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decimal, Metric, ServedModel, ServingCell};
+use super::{Decimal, Metric, ReloadRecord, Saves, ServedModel, ServingCell};
 use crate::machine::Machine;
 use crate::stats::IntervalMethod;
 
@@ -148,6 +148,8 @@ pub enum CellKind {
     Micro,
     /// Requests to a model server; a round is a request.
     Serving,
+    /// Saves of an application under a development server.
+    Reload,
 }
 
 /// One cell: declaration, every round, and the conclusions.
@@ -168,6 +170,9 @@ pub struct CellRecord {
     /// What else the server does from the warm-up to the end of the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Background>,
+    /// What is saved while one connection after the other is probed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<Saves>,
     /// Rounds asked for.
     pub num_rounds: u32,
     /// Warm-up of each round.
@@ -394,6 +399,9 @@ pub struct RoundRecord {
     /// Counters of the server at the end, by name; it started with the round.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
+    /// What was seen of the saves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<ReloadRecord>,
     /// What else the machine did while it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixture: Option<RoundFixture>,
@@ -490,7 +498,7 @@ pub struct Row {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Median over rounds.
+    /// Median over rounds; of a percentile of saves, that of all rounds together.
     pub median: Decimal,
     /// Median absolute deviation, unscaled.
     pub mad: Decimal,

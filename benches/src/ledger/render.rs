@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use super::entry::Entry;
 use super::metric::Metric;
 use super::record::{CellRecord, Estimate, FileDigest, Record, Row, VerdictRow};
+use super::reload::amount;
 use super::serving::{MODEL_COLUMNS, exchange_text, model_columns, model_text};
 use super::strike::{Marks, Strike, Struck};
 use super::{Decimal, RESULTS};
@@ -221,10 +222,10 @@ fn summary(out: &mut String, record: &Record) {
 fn render_cell(out: &mut String, cell: &CellRecord, marks: &Marks<'_>) {
     let exchange = cell.workload.as_ref().map_or_else(String::new, |workload| {
         format!(
-            ": {} {}, {} connections",
+            ": {} {}, {}",
             cell_text(&workload.method),
             cell_text(&workload.path),
-            cell.connections,
+            cell_text(&amount(cell)),
         )
     });
     let exchange = (cell.serving.as_ref()).map_or(exchange, |serving| exchange_text(cell, serving));

@@ -68,6 +68,18 @@ const MODEL_SERVERS: &str = "
   Rates of all answers together are beside what one client gets: more at once is not faster.
 ";
 
+/// Shown once there is a record that it is about.
+const RELOADS: &str = "
+## How reloads are measured
+
+- A development server is asked on one new connection after the other, a few milliseconds apart,
+  while its application is saved as editors do: written beside the file and renamed over it. The
+  time of a save ends with the answer that has its value.
+- Every probe is counted by what became of it, also between the saves: refused, reset, timed out,
+  failed, or answered by older code. A rule on those, or on the longest wait, is about the worst
+  round. A 95th percentile is that of the saves of all rounds, with its exact interval and test.
+";
+
 fn has_model_server(record: &Record) -> bool {
     record.cells.iter().any(|cell| cell.serving.is_some())
 }
@@ -85,6 +97,10 @@ pub(super) fn first_part(chain: &Chain) -> String {
     }
     if chain.runs().any(|(_, record)| has_model_server(record)) {
         out.push_str(MODEL_SERVERS);
+    }
+    let mut cells = chain.runs().flat_map(|(_, record)| &record.cells);
+    if cells.any(|cell| cell.reload.is_some()) {
+        out.push_str(RELOADS);
     }
     machines(&mut out, chain);
     caveats(&mut out, chain);

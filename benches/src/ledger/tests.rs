@@ -108,6 +108,7 @@ fn cell(number: u32) -> CellRecord {
         connections: 1,
         offered_rate: None,
         background: None,
+        reload: None,
         num_rounds: 6,
         warm_up_ms: 0,
         measure_ms: 0,

@@ -309,6 +309,7 @@ impl Cells<'_> {
             connections: load.connections,
             offered_rate: None,
             background: None,
+            reload: None,
             num_rounds: samples.len() as u32,
             warm_up_ms: 0,
             measure_ms: 0,

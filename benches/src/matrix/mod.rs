@@ -13,6 +13,7 @@ mod output;
 mod plan;
 mod printed;
 mod programs;
+mod reload;
 mod round;
 mod server;
 #[cfg(test)]
@@ -186,6 +187,7 @@ pub fn run(
                 result.invalid = match cell.kind {
                     CellKind::Load => bench.load_round(&cell, arm, &mut result, stop_flag)?,
                     CellKind::Start => bench.start_round(&cell, arm, &mut result),
+                    CellKind::Reload => bench.reload_round(&cell, arm, &mut result, stop_flag)?,
                     CellKind::Micro if cell.arms[arm].program == IN_PROCESS => {
                         micro_round(micro, &mut result)
                     }
@@ -388,6 +390,7 @@ fn declare(matrix: &Matrix, plan: &CellPlan, options: &RunOptions) -> Result<Cel
             workload: background.exchange.workload(),
             connections: background.connections,
         }),
+        reload: plan.reload.clone(),
         num_rounds: options.rounds.unwrap_or(plan.rounds),
         warm_up_ms: millis(options.warm_up, plan.warm_up_ms),
         measure_ms: millis(options.measure, plan.measure_ms),

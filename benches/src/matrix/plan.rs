@@ -14,8 +14,8 @@ use super::client::RATE_MARK;
 use super::content::{MAX_FILE_BYTES, MIN_JSON_BYTES, content, is_json};
 use crate::Error;
 use crate::ledger::{
-    Bound, CellKind, Coding, Decimal, EchoedMessages, Metric, PostedEvents, ReportForm, ServedFile,
-    Target, Workload, sha256_hex,
+    Bound, CellKind, Coding, Decimal, EchoedMessages, Judged, Metric, PostedEvents, ReportForm,
+    Saves, ServedFile, Target, Workload, sha256_hex,
 };
 
 /// Below 6 rounds there is no exact 95 % interval of a median.
@@ -120,6 +120,8 @@ pub struct CellPlan {
     pub rate: Option<f64>,
     /// What else the server has to do meanwhile.
     pub background: Option<BackgroundPlan>,
+    /// What a `reload` cell saves. The application is the `config` of each arm's program.
+    pub reload: Option<Saves>,
     /// Connections of the load engine, or held open in a `start` cell.
     #[serde(default = "one")]
     pub connections: u32,
@@ -325,13 +327,15 @@ impl CellPlan {
                 return Err("nothing is asked over TLS in a micro cell".into());
             }
             CellKind::Load if self.measure_ms == 0 => return Err("measure_ms is missing".into()),
-            CellKind::Load | CellKind::Start if self.arms.is_empty() => {
+            CellKind::Load | CellKind::Start | CellKind::Reload if self.arms.is_empty() => {
                 return Err("no arms".into());
             }
-            CellKind::Start if self.body.is_some() || self.arms.iter().any(|arm| arm.tls) => {
-                return Err("a start cell sends plain requests without a body".into());
+            CellKind::Start | CellKind::Reload
+                if self.body.is_some() || self.arms.iter().any(|arm| arm.tls) =>
+            {
+                return Err("a start or reload cell sends plain requests without a body".into());
             }
-            CellKind::Start | CellKind::Micro
+            CellKind::Start | CellKind::Reload | CellKind::Micro
                 if (self.arms.iter()).any(|arm| {
                     arm.exchange.is_some() || arm.engagement.is_some() || !arm.counters.is_empty()
                 }) =>
@@ -340,6 +344,7 @@ impl CellPlan {
             }
             _ => {}
         }
+        self.check_saves()?;
         self.check_file()?;
         self.check_exchange()?;
         self.check_pace(programs)?;
@@ -410,6 +415,32 @@ impl CellPlan {
         }
         if !self.measure_ms.is_multiple_of(1000) {
             return Err("clients of their own are told whole seconds".into());
+        }
+        Ok(())
+    }
+
+    fn check_saves(&self) -> Result<(), String> {
+        let Some(saves) = &self.reload else {
+            return match self.kind {
+                CellKind::Reload => Err("reload is missing: what is saved, and how often".into()),
+                _ => Ok(()),
+            };
+        };
+        if self.kind != CellKind::Reload {
+            return Err("only a reload cell saves".into());
+        }
+        let is_plain = self.method == "GET"
+            && self.headers.is_empty()
+            && self.expect_body.is_none()
+            && self.expect_status == 200;
+        if !is_plain {
+            return Err("a reload cell sends a plain GET, and the body is what was saved".into());
+        }
+        if saves.count == 0 || saves.constant.is_empty() {
+            return Err("reload has saves of a constant".into());
+        }
+        if saves.patience_ms == 0 {
+            return Err("patience_ms is the time that new code has".into());
         }
         Ok(())
     }
@@ -559,6 +590,9 @@ impl CellPlan {
             let others = [&plan.versus, &plan.less].into_iter().flatten();
             if !known(&plan.arm) || !others.map(String::as_str).all(known) {
                 return fail("no such arm");
+            }
+            if plan.versus.is_some() && plan.metric.judged() != Judged::Median {
+                return fail("this metric is not one of each round, so it has no ratio");
             }
             if plan.less.is_some() && plan.versus.is_none() {
                 return fail("less is a part of a comparison");
@@ -724,6 +758,7 @@ mod tests {
             include_str!("../../matrix/growth.toml"),
             include_str!("../../matrix/micro.toml"),
             include_str!("../../matrix/python.toml"),
+            include_str!("../../matrix/reload.toml"),
             include_str!("../../matrix/web.toml"),
         ] {
             let matrix = parse(text).unwrap();

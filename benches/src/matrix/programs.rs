@@ -64,6 +64,16 @@ impl Config {
         }))
     }
 
+    /// Returns the file name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the text as it is in the template.
+    pub(super) fn template(&self) -> &str {
+        &self.template
+    }
+
     /// Writes the configuration of a server on this port into its folder.
     pub(super) fn write(&self, folder: &Path, port: u16) -> std::io::Result<()> {
         let text = self

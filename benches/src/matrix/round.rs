@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroU32;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use super::exchange::{get_and_hold, get_body, get_counter};
 use super::plan::{Matrix, StopSignal};
 use super::printed;
 use super::programs::Config;
+use super::reload::{self, Application, first_line};
 use super::server::Server;
 
 /// Far above any answer of a healthy server.
@@ -90,11 +91,37 @@ impl Bench {
     }
 
     /// Makes the file of a cell; the rounds that follow are of that cell.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be written, an application without the line that saves change.
     pub(super) fn prepare(&mut self, cell: &CellRecord) -> Result<(), Error> {
+        self.check_applications(cell)?;
         let file = (cell.workload.as_ref()).and_then(|workload| workload.file.as_ref());
         self.content = file
             .map(|file| content::write(self.folder.path(), file))
             .transpose()?;
+        Ok(())
+    }
+
+    fn check_applications(&self, cell: &CellRecord) -> Result<(), Error> {
+        let Some(saves) = &cell.reload else {
+            return Ok(());
+        };
+        let line = first_line(&saves.constant);
+        for arm in &cell.arms {
+            let config = self.configs.get(&arm.program);
+            if !config.is_some_and(|config| config.template().contains(&line)) {
+                return Err(Error::Matrix {
+                    item: cell.id.clone(),
+                    problem: format!(
+                        "the config of {} has no line `{}` that a save could change",
+                        arm.program,
+                        line.trim_end()
+                    ),
+                });
+            }
+        }
         Ok(())
     }
 
@@ -316,6 +343,58 @@ impl Bench {
         self.stop(arm, server)
     }
 
+    /// Saves the application of a development server again and again; returns why the round is
+    /// invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`], and a folder that cannot be made.
+    pub(super) fn reload_round(
+        &self,
+        cell: &CellRecord,
+        arm: usize,
+        result: &mut RoundRecord,
+        stop_flag: &AtomicBool,
+    ) -> Result<Option<String>, Error> {
+        let arm = &cell.arms[arm];
+        let config = self.configs.get(&arm.program);
+        let (Some(saves), Some(workload), Some(config)) = (&cell.reload, &cell.workload, config)
+        else {
+            return Ok(Some(String::from("nothing to save")));
+        };
+        let parent = self.folder.path();
+        let folder = (tempfile::Builder::new().prefix("application-"))
+            .tempdir_in(parent)
+            .map_err(Error::file("create", parent))?;
+        let template = config.template();
+        let mut application = Application::new(folder.path(), config.name(), template, saves);
+        if let Err(error) = application.save("0") {
+            return Ok(Some(format!("cannot write its application: {error}")));
+        }
+        let places = (folder.path(), self.log());
+        let started = Server::start(&arm.command, None, places, self.placement.server_cpu);
+        let started = started.and_then(|mut server| {
+            let time = server.wait_until_it_answers(&workload.path)?;
+            Ok((server, time))
+        });
+        let (server, time) = match started {
+            Ok(started) => started,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        result.start_ns = u64::try_from(time.as_nanos()).ok();
+        let watch = Watch::start();
+        let target = (server.address(), &*workload.path);
+        let measured = reload::measure(&mut application, target, stop_flag)?;
+        result.fixture = watch.stop();
+        Ok(match measured {
+            Ok(record) => {
+                result.reload = Some(record);
+                self.stop(arm, server).err()
+            }
+            Err(reason) => Some(reason),
+        })
+    }
+
     /// Runs a program that measures something itself and prints the mean nanoseconds of one call;
     /// returns why the round is invalid.
     pub(super) fn printed_round(
@@ -337,7 +416,13 @@ impl Bench {
     fn start(&self, arm: &ArmRecord) -> Result<Server, String> {
         let config = self.configs.get(&arm.program);
         let cpu = self.placement.server_cpu;
-        Server::start(&arm.command, config, self.folder.path(), cpu)
+        let places = (self.folder.path(), self.log());
+        Server::start(&arm.command, config, places, cpu)
+    }
+
+    /// Where the servers' standard error goes: not into a folder that one of them watches.
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("server-stderr")
     }
 
     fn stop(&self, arm: &ArmRecord, server: Server) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,16 +37,16 @@ pub(super) struct Server {
     child: Child,
     started: Instant,
     address: SocketAddr,
-    stderr: std::path::PathBuf,
+    stderr: PathBuf,
 }
 
 impl Server {
-    /// Starts `command` with `{port}` and `{dir}` replaced, pinned to `cpu`; its configuration is
-    /// written first.
+    /// Starts `command` in `folder` with `{port}` and `{dir}` replaced, pinned to `cpu`; its
+    /// configuration is written first. What it says on standard error goes to `stderr`.
     pub(super) fn start(
         command: &[String],
         config: Option<&Config>,
-        folder: &Path,
+        (folder, stderr): (&Path, PathBuf),
         cpu: Option<usize>,
     ) -> Result<Self, String> {
         let address = free_address().map_err(|error| format!("no free port: {error}"))?;
@@ -63,7 +63,6 @@ impl Server {
             })
             .collect();
         let (program, arguments) = arguments.split_first().ok_or("the command is empty")?;
-        let stderr = folder.join("server-stderr");
         let log = File::create(&stderr).map_err(|error| format!("no log file: {error}"))?;
         let mut command = Command::new(program);
         command

@@ -40,6 +40,8 @@ pub enum IntervalMethod {
     Bootstrap,
     /// A pair of order statistics with exact binomial coverage.
     OrderStatistic,
+    /// The worst round, of which nothing is inferred.
+    Extreme,
 }
 
 /// Returns the wider of the bootstrap and the exact 95 % interval of the median.
@@ -106,6 +108,48 @@ pub fn order_statistic_median(samples: &[f64]) -> Option<Interval> {
         high: sorted[sorted.len() - 1 - k],
         method: IntervalMethod::OrderStatistic,
     })
+}
+
+/// Returns the narrowest pair of order statistics that leaves at most 2.5 % beyond each end of the
+/// interval of a percentile.
+///
+/// `None` where there are too few samples above or below it: of a 95th percentile below 72.
+pub fn percentile_interval(samples: &[f64], p: f64) -> Option<Interval> {
+    let sorted = sorted(samples);
+    let n = sorted.len();
+    // The number of samples above the percentile is Binomial(n, 1 - p).
+    let beyond = |num_above: usize| binomial_at_most(n, num_above, 1.0 - p) <= ALPHA / 2.0;
+    let from_top = (0..n).take_while(|k| beyond(*k)).last()?;
+    let short = |k: &usize| 1.0 - binomial_at_most(n, *k, 1.0 - p) <= ALPHA / 2.0;
+    let to_low = (0..n).find(short)?;
+    Some(Interval {
+        low: sorted[n - 1 - to_low],
+        high: sorted[n - 1 - from_top],
+        method: IntervalMethod::OrderStatistic,
+    })
+}
+
+/// Returns the exact two-sided p of the test that the percentile is `limit`.
+pub fn percentile_test(samples: &[f64], p: f64, limit: f64) -> f64 {
+    let num_above = samples.iter().filter(|sample| **sample > limit).count();
+    let at_most = binomial_at_most(samples.len(), num_above, 1.0 - p);
+    let at_least = match num_above {
+        0 => 1.0,
+        some => 1.0 - binomial_at_most(samples.len(), some - 1, 1.0 - p),
+    };
+    (2.0 * at_most.min(at_least)).clamp(0.0, 1.0)
+}
+
+/// Returns P(Binomial(n, `share`) ≤ k) for a small share, whose first term does not underflow.
+fn binomial_at_most(n: usize, k: usize, share: f64) -> f64 {
+    let odds = share / (1.0 - share);
+    let mut term = (1.0 - share).powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut sum = term;
+    for i in 1..=k.min(n) {
+        term *= odds * (n + 1 - i) as f64 / i as f64;
+        sum += term;
+    }
+    sum.min(1.0)
 }
 
 /// Returns P(Binomial(n, ½) ≤ k).
@@ -189,6 +233,30 @@ mod tests {
         let exact = order_statistic_median(&samples).unwrap();
         let bootstrap = bootstrap_median(&samples, 3).unwrap();
         assert!((reported.width() - exact.width().max(bootstrap.width())).abs() < 1e-12);
+    }
+
+    /// Ranks and tails computed with exact fractions in Python.
+    #[test]
+    fn the_interval_of_a_percentile_has_its_exact_ranks() {
+        for (n, expected) in [
+            (71, None),
+            (72, Some((64.0, 72.0))),
+            (100, Some((90.0, 100.0))),
+            (120, Some((109.0, 119.0))),
+            (240, Some((221.0, 235.0))),
+        ] {
+            let found = percentile_interval(&ramp(n), 0.95).map(|i| (i.low, i.high));
+            assert_eq!(found, expected, "n = {n}");
+        }
+        for (limit, expected) in [
+            (120.0, 0.004_245),
+            (119.0, 0.031_054),
+            (114.0, 1.0),
+            (100.0, 0.000_004),
+        ] {
+            let found = percentile_test(&ramp(120), 0.95, limit);
+            assert!((found - expected).abs() < 1e-6, "{limit}: {found}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub use family::holm;
 pub(crate) use interval::SplitMix64;
 pub use interval::{
     BOOTSTRAP_RESAMPLES, Interval, IntervalMethod, bootstrap_median, median_interval,
-    order_statistic_median,
+    order_statistic_median, percentile_interval, percentile_test,
 };
 pub use paired::{PairedEffect, paired_ratio, sign_test, wilcoxon_signed_rank};
 pub use unpaired::{UnpairedEffect, mann_whitney, unpaired_ratio};

@@ -12,6 +12,7 @@
 //! run for FAIL (`fourth.rs`).
 
 mod fourth;
+mod pooled;
 mod second;
 #[cfg(test)]
 mod simulation;
@@ -24,11 +25,12 @@ use std::collections::BTreeMap;
 pub(crate) use fourth::FAILED_ONCE;
 
 use crate::ledger::{
-    ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Metric, RoundRecord, Row,
-    Summary, Target, Verdict, VerdictRow, serving_row,
+    ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Judged, Metric, RoundRecord,
+    Row, Summary, Target, Verdict, VerdictRow, serving_row,
 };
 use crate::stats::{
     Interval, PairedEffect, median, median_absolute_deviation, median_interval, paired_ratio,
+    percentile,
 };
 
 /// An arm may differ from its repetition by this much at most.
@@ -132,8 +134,12 @@ fn summary(rounds: &[&RoundRecord], metric: Metric) -> Option<Summary> {
         .iter()
         .map(|round| value(round, metric))
         .collect::<Option<_>>()?;
+    let center = match metric.judged() {
+        Judged::Percentile(share) => pooled::percentile_if_known(rounds, share)?,
+        _ => median(&values)?,
+    };
     Some(Summary {
-        median: Decimal::new(median(&values)?)?,
+        median: Decimal::new(center)?,
         mad: Decimal::new(median_absolute_deviation(&values)?)?,
         min: Decimal::new(values.iter().copied().fold(f64::INFINITY, f64::min))?,
         max: Decimal::new(values.iter().copied().fold(f64::NEG_INFINITY, f64::max))?,
@@ -198,11 +204,19 @@ fn decide(
         let values = values(cell, &target.label, target.metric)
             .ok_or_else(|| open("the metric was not measured"))?;
         row.num_rounds = values.len() as u32;
-        center = median(&values).ok_or_else(|| open("no rounds"))?;
-        interval = median_interval(&values, seed);
+        let found = match target.metric.judged() {
+            Judged::Median => median(&values).map(|median| (median, median_interval(&values, seed))),
+            Judged::Worst => pooled::worst(&values, target.bound),
+            Judged::Percentile(share) => pooled::percentile_of(cell, target, share),
+        };
+        (center, interval) = found.ok_or_else(|| open("no rounds"))?;
     }
     row.estimate = estimate(center, interval);
-    let estimate = row.estimate.ok_or_else(|| open("fewer than 6 rounds"))?;
+    let too_few = match target.metric.judged() {
+        Judged::Percentile(_) => "too few saves for an interval",
+        _ => "fewer than 6 rounds",
+    };
+    let estimate = row.estimate.ok_or_else(|| open(too_few))?;
     if target.versus.is_some() {
         let noise = row.noise.ok_or_else(|| open("no usable A/A comparison"))?;
         if is_noisy(&noise) {
@@ -381,6 +395,15 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
         Metric::LatenessP50Us => lateness_us("p50"),
         Metric::LatenessP99Us => lateness_us("p99"),
         Metric::LatenessMaxUs => lateness_us("max"),
+        Metric::ReloadP50Ms => milliseconds(median(&served_ns(round)?)?),
+        Metric::ReloadP95Ms => milliseconds(percentile(&served_ns(round)?, 0.95)?),
+        Metric::ReloadWaitMaxMs => milliseconds(round.reload.as_ref()?.longest_wait_ns as f64),
+        Metric::ReloadLost => Some(round.reload.as_ref()?.num_lost() as f64),
+        Metric::ReloadErrorP50Ms => {
+            let told = &round.reload.as_ref()?.told_ns;
+            let told: Vec<f64> = told.iter().map(|ns| *ns as f64).collect();
+            milliseconds(median(&told)?)
+        }
         // Of requests to a model server.
         Metric::OutputTps
         | Metric::TtftMs
@@ -388,6 +411,16 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
         | Metric::PrefillTps
         | Metric::AdmittedRequests => None,
     }
+}
+
+fn served_ns(round: &RoundRecord) -> Option<Vec<f64>> {
+    let served = &round.reload.as_ref()?.served_ns;
+    Some(served.iter().map(|ns| *ns as f64).collect())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "it ends the arms of `value`")]
+fn milliseconds(ns: f64) -> Option<f64> {
+    Some(ns / 1e6)
 }
 
 fn estimate(center: f64, interval: Option<Interval>) -> Option<Estimate> {
@@ -419,8 +452,12 @@ fn rule(target: &Target) -> String {
         None => format!(", interval within {} of it", metric.number(target.margin)),
     };
     let less = (target.less.as_ref()).map_or_else(String::new, |less| format!(" less {less}"));
+    let scope = match metric.judged() {
+        Judged::Worst => " in every round",
+        Judged::Median | Judged::Percentile(_) => "",
+    };
     format!(
-        "{} of {}{less} {sign} {limit}{margin}",
+        "{} of {}{less} {sign} {limit}{margin}{scope}",
         metric.name(),
         target.label
     )

@@ -5,8 +5,8 @@
 //! 2. The result is further from the limit than twice what an arm differs from its repetition.
 //! 3. The machine did nothing else while the arms were measured.
 
-use super::{pairs, rounds_of, values};
-use crate::ledger::{Bound, CellRecord, Decimal, Target, Verdict, VerdictRow};
+use super::{pairs, pooled, rounds_of, values};
+use crate::ledger::{Bound, CellRecord, Decimal, Judged, Target, Verdict, VerdictRow};
 use crate::stats::{holm, median, sign_test, wilcoxon_signed_rank};
 
 /// The level of all rules of a cell together.
@@ -61,6 +61,9 @@ pub(super) fn demand(cell: &mut CellRecord) {
 fn p_limit(cell: &CellRecord, target: &Target, row: &VerdictRow) -> Option<f64> {
     row.estimate?;
     let boundary = boundary(target, row.verdict);
+    if let (None, Judged::Percentile(share)) = (&target.versus, target.metric.judged()) {
+        return pooled::percentile_p(cell, target, share, boundary);
+    }
     let differences: Vec<f64> = match &target.versus {
         Some(versus) if boundary > 0.0 => pairs(cell, target, &target.label, versus)?
             .into_iter()
@@ -70,7 +73,7 @@ fn p_limit(cell: &CellRecord, target: &Target, row: &VerdictRow) -> Option<f64> 
         Some(_) => return None,
         None => values(cell, &target.label, target.metric)?
             .into_iter()
-            .map(|value| value - boundary)
+            .map(|value| value - pooled::test_boundary(target, boundary))
             .collect(),
     };
     Some(wilcoxon_signed_rank(&differences).unwrap_or_else(|| sign_test(&differences)))

@@ -47,6 +47,7 @@ pub(super) fn cell_of(costs: [&[u64]; 3], targets: Vec<Target>) -> CellRecord {
         connections: 1,
         offered_rate: None,
         background: None,
+        reload: None,
         num_rounds: costs[0].len() as u32,
         warm_up_ms: 0,
         measure_ms: 1000,

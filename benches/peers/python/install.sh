@@ -37,4 +37,4 @@ if [[ ${#missing[@]} -gt 0 ]]; then
   exit 1
 fi
 "${pip[@]}" check
-"$environment/bin/python" "$here/versions.py" granian uvicorn uvloop httptools fastapi robyn litestar blacksheep django-bolt
+"$environment/bin/python" "$here/versions.py" granian uvicorn uvloop httptools fastapi fastapi-cli watchfiles robyn litestar blacksheep django-bolt

@@ -21,6 +21,8 @@ pub struct ProcessUsage {
     threads: BTreeMap<u32, u64>,
     /// `utime + stime` of the processes, by process id.
     processes: BTreeMap<u32, Duration>,
+    /// `utime + stime` of the tree and of all children that it has waited for.
+    with_ended: Duration,
     /// Resident memory now, summed over the tree.
     pub rss_bytes: Option<u64>,
     /// Highest resident memory so far, summed over the tree.
@@ -41,6 +43,16 @@ impl ProcessUsage {
             Some(exact) if whole <= exact + slack => Some(exact),
             _ => Some(whole),
         }
+    }
+
+    /// Returns the CPU time used since `earlier` in clock ticks, that of processes which have ended
+    /// included: their parents have waited for them. `None` where there is no `/proc`.
+    pub fn ticks_ns_since(&self, earlier: &Self) -> Option<u64> {
+        if self.processes.is_empty() || earlier.processes.is_empty() {
+            return None;
+        }
+        let used = self.with_ended.checked_sub(earlier.with_ended)?;
+        u64::try_from(used.as_nanos()).ok()
     }
 
     fn threads_ns_since(&self, earlier: &Self) -> Option<u64> {
@@ -78,8 +90,9 @@ pub fn process_usage(pid: u32) -> ProcessUsage {
                 None => complete = false,
             }
         }
-        if let Some(time) = stat_time(pid) {
+        if let Some((time, of_children)) = stat_time(pid) {
             usage.processes.insert(pid, time);
+            usage.with_ended += time + of_children;
         }
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         rss = add(rss, status_bytes(&status, "VmRSS:"));
@@ -134,20 +147,23 @@ fn schedstat_ns(pid: u32, thread: u32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
-fn stat_time(pid: u32) -> Option<Duration> {
+fn stat_time(pid: u32) -> Option<(Duration, Duration)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_stat_time(&text, rustix::param::clock_ticks_per_second())
 }
 
-/// Fields 14 and 15 (utime, stime); the name in field 2 may hold spaces and brackets.
-fn parse_stat_time(stat: &str, ticks_per_second: u64) -> Option<Duration> {
+/// Fields 14 and 15 (utime, stime), and 16 and 17, the same of children that were waited for; the
+/// name in field 2 may hold spaces and brackets.
+fn parse_stat_time(stat: &str, ticks_per_second: u64) -> Option<(Duration, Duration)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(Duration::from_nanos(
-        (user + system) * (1_000_000_000 / ticks_per_second.max(1)),
-    ))
+    let mut time = || {
+        let user: u64 = fields.next()?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        let ns = (user + system) * (1_000_000_000 / ticks_per_second.max(1));
+        Some(Duration::from_nanos(ns))
+    };
+    Some((time()?, time()?))
 }
 
 fn status_bytes(status: &str, name: &str) -> Option<u64> {
@@ -165,8 +181,9 @@ mod tests {
 
     #[test]
     fn stat_survives_a_name_with_brackets() {
-        let stat = "7 (a) b)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 1 0 5 6 7";
-        assert_eq!(parse_stat_time(stat, 100), Some(Duration::from_secs(2)));
+        let stat = "7 (a) b)) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 30 70 20 0 1 0 5 6 7";
+        let seconds = Duration::from_secs;
+        assert_eq!(parse_stat_time(stat, 100), Some((seconds(2), seconds(1))));
         assert_eq!(parse_stat_time("garbage", 100), None);
     }
 
@@ -227,6 +244,30 @@ mod tests {
         orders.write_all(b"end\n").unwrap();
         supervisor.wait().unwrap();
         assert!(used >= 20_000_000, "{used}");
+    }
+
+    /// As a development server has them: the one that works ends, and another follows.
+    #[test]
+    fn the_time_of_children_that_ended_counts_in_ticks() {
+        let works = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+        let mut supervisor = Command::new("sh")
+            .args(["-c", &format!("echo ready; read go; sh -c '{works}'; echo done; read end")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(supervisor.stdout.take().unwrap()).lines();
+        let mut orders = supervisor.stdin.take().unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "ready");
+        let before = process_usage(supervisor.id());
+        orders.write_all(b"go\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "done");
+        let after = process_usage(supervisor.id());
+        orders.write_all(b"end\n").unwrap();
+        supervisor.wait().unwrap();
+        let used = after.ticks_ns_since(&before).unwrap();
+        assert!(used >= 20_000_000, "{used}");
+        assert_eq!(ProcessUsage::default().ticks_ns_since(&before), None);
     }
 
     fn usage(threads: &[(u32, u64)], millis: u64) -> ProcessUsage {

@@ -462,12 +462,7 @@ pub(super) fn words(metric: Metric) -> &'static str {
 
 pub(super) fn captions(file: &str, record: &Record, cell: &CellRecord) -> Vec<String> {
     let exchange = cell.workload.as_ref().map_or_else(String::new, |workload| {
-        format!(
-            "{} {}, {}, ",
-            workload.method,
-            workload.path,
-            amount(cell)
-        )
+        format!("{} {}, {}, ", workload.method, workload.path, amount(cell))
     });
     let rounds = match &cell.serving {
         Some(_) => String::new(),

@@ -251,7 +251,10 @@ mod tests {
     fn the_time_of_children_that_ended_counts_in_ticks() {
         let works = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
         let mut supervisor = Command::new("sh")
-            .args(["-c", &format!("echo ready; read go; sh -c '{works}'; echo done; read end")])
+            .args([
+                "-c",
+                &format!("echo ready; read go; sh -c '{works}'; echo done; read end"),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

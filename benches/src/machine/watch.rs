@@ -39,7 +39,8 @@ impl Watch {
     /// meanwhile counts in clock ticks.
     pub(crate) fn stop(&self) -> Option<RoundFixture> {
         let usage = process_usage(std::process::id());
-        let own_ns = (usage.cpu_ns_since(&self.usage)).or_else(|| usage.ticks_ns_since(&self.usage));
+        let own_ns =
+            (usage.cpu_ns_since(&self.usage)).or_else(|| usage.ticks_ns_since(&self.usage));
         let after = CpuTimes::read()?;
         Some(between(self.times?, after, self.started.elapsed(), own_ns))
     }

@@ -35,11 +35,7 @@ pub(super) fn get_and_hold(address: SocketAddr, path: &str) -> io::Result<TcpStr
 ///
 /// `WouldBlock` where a read takes longer than `patience`; `UnexpectedEof` where the connection
 /// ends before the answer does; `InvalidData` for what is no answer.
-pub(super) fn ask_once(
-    address: SocketAddr,
-    path: &str,
-    patience: Duration,
-) -> io::Result<Answer> {
+pub(super) fn ask_once(address: SocketAddr, path: &str, patience: Duration) -> io::Result<Answer> {
     ask(address, path, &BTreeMap::new(), patience).map(|(_, answer)| answer)
 }
 

@@ -946,6 +946,54 @@ mod tests {
     }
 
     #[test]
+    fn a_reload_cell_says_what_is_saved() {
+        let saves = "reload = { constant = \"V\", count = 3, settle_ms = 0, patience_ms = 9 }";
+        let good = GOOD
+            .replacen("kind = \"load\"", &format!("kind = \"reload\"\n{saves}"), 1)
+            .replacen("cpu_us_per_request", "reload_p50_ms", 1);
+        let cell = &parse(&good).unwrap().cells[0];
+        assert_eq!(cell.reload.as_ref().unwrap().count, 3);
+        for (from, to, expected) in [
+            (saves, "", "reload is missing"),
+            (
+                "kind = \"reload\"",
+                "kind = \"load\"",
+                "only a reload cell saves",
+            ),
+            ("count = 3", "count = 0", "saves of a constant"),
+            ("\"V\"", "\"\"", "saves of a constant"),
+            (
+                "patience_ms = 9",
+                "patience_ms = 0",
+                "patience_ms is the time",
+            ),
+            (
+                "settle_ms = 0",
+                "settle_ms = 0, speed = 1",
+                "unknown field `speed`",
+            ),
+            ("rounds = 6", "rounds = 6\nmethod = \"HEAD\"", "a plain GET"),
+            (
+                "rounds = 6",
+                "rounds = 6\nexpect_body = \"0\"",
+                "a plain GET",
+            ),
+            ("rounds = 6", "rounds = 6\nbody = \"0\"", "without a body"),
+            (
+                "arms = [",
+                "file = { name = \"f\", bytes = 1 }\narms = [",
+                "only a load cell",
+            ),
+            ("reload_p50_ms", "reload_p95_ms", "it has no ratio"),
+            ("reload_p50_ms", "reload_lost", "it has no ratio"),
+        ] {
+            assert!(good.contains(from), "{from}");
+            let error = parse(&good.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+
+    #[test]
     fn a_file_is_the_expected_body() {
         let with = |file: &str| {
             let id = "id = \"hello\"";

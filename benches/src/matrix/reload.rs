@@ -59,9 +59,9 @@ impl<'a> Application<'a> {
         let constant = &self.saves.constant;
         let imports = self.saves.imports.iter();
         let imports: String = imports.map(|name| format!("import {name}\n")).collect();
-        let text = self
-            .template
-            .replacen(&first_line(constant), &format!("{constant} = {value}\n"), 1);
+        let text =
+            self.template
+                .replacen(&first_line(constant), &format!("{constant} = {value}\n"), 1);
         // Python takes compiled code for that of a file with the same length and second.
         let length = "#".repeat(self.num_written);
         format!("{imports}{text}{length}\n")
@@ -121,7 +121,9 @@ impl Probes<'_> {
         let is_failure = has_word || answer.status >= SERVER_ERROR;
         match expected {
             Expected::Failure if is_failure => TOLD,
-            Expected::Version(version) if !is_failure && answer.body == version.to_string().as_bytes() => {
+            Expected::Version(version)
+                if !is_failure && answer.body == version.to_string().as_bytes() =>
+            {
                 NEW
             }
             _ if answer.status == 200 => "stale",
@@ -265,7 +267,11 @@ mod tests {
 
     /// Plays saves against a server that answers the nth probe after each as the script has it,
     /// `@` for the saved value, or word that it is broken, and `-` for the one before.
-    fn play(saves: &Saves, script: &[io::ErrorKind], words: &[&str]) -> Result<ReloadRecord, String> {
+    fn play(
+        saves: &Saves,
+        script: &[io::ErrorKind],
+        words: &[&str],
+    ) -> Result<ReloadRecord, String> {
         let state = RefCell::new((String::from("0"), String::from("0"), 0));
         let save = |value: &str| {
             let (now, before, asked) = &mut *state.borrow_mut();
@@ -367,7 +373,10 @@ mod tests {
             &AtomicBool::new(false),
         );
         let reason = found.unwrap().unwrap_err();
-        assert!(reason.starts_with("cannot save the application: "), "{reason}");
+        assert!(
+            reason.starts_with("cannot save the application: "),
+            "{reason}"
+        );
     }
 
     #[test]
@@ -381,9 +390,15 @@ mod tests {
             application.save(value).unwrap();
             fs::read_to_string(folder.path().join("app.py")).unwrap()
         };
-        assert_eq!(read("0"), "import pydantic\nimport web\nVERSION = 0\nprint(VERSION)\n#\n");
+        assert_eq!(
+            read("0"),
+            "import pydantic\nimport web\nVERSION = 0\nprint(VERSION)\n#\n"
+        );
         let second = read("7");
-        assert_eq!(second, "import pydantic\nimport web\nVERSION = 7\nprint(VERSION)\n##\n");
+        assert_eq!(
+            second,
+            "import pydantic\nimport web\nVERSION = 7\nprint(VERSION)\n##\n"
+        );
         assert!(read(&broken(8)).contains("VERSION = 8 / 0\n"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::*;
@@ -26,9 +27,11 @@ fn serves_when_asked() {
         .unwrap_or_default();
     let file = std::sync::Arc::<[u8]>::from(file);
     let behaviour = std::sync::Arc::<str>::from(behaviour);
+    let reloads = std::sync::Arc::new(Mutex::new(Reloads::default()));
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
         let (count, behaviour, file) = (count.clone(), behaviour.clone(), file.clone());
+        let reloads = reloads.clone();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // A small request comes in one piece over loopback.
@@ -39,7 +42,14 @@ fn serves_when_asked() {
                 if path != "/metrics" {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
+                let reloaded = behaviour.starts_with("reload");
+                let served = reloaded.then(|| reloads.lock().unwrap().serve(&behaviour));
+                if served == Some(None) {
+                    return;
+                }
+                let (served, word) = served.flatten().unwrap_or_default();
                 let (status, body) = match (&*behaviour, path) {
+                    _ if reloaded => ("200 OK", served),
                     ("counts", "/metrics") => ("200 OK", format!("sent_total {number}\n")),
                     ("idles", "/metrics") => ("200 OK", String::from("sent_total 7\n")),
                     (_, "/other") => ("200 OK", String::from("the other")),
@@ -56,7 +66,7 @@ fn serves_when_asked() {
                         *body.last_mut().unwrap() ^= 1;
                     }
                 }
-                let mut coding = "";
+                let mut coding = word;
                 if behaviour.starts_with("gzip") {
                     assert!(head.contains("accept-encoding: gzip\r\n"), "{head}");
                     body = coded::tests::gzip(&file[usize::from(&*behaviour == "gzip-torn")..]);
@@ -72,6 +82,47 @@ fn serves_when_asked() {
                 }
             }
         });
+    }
+}
+
+/// A development server, as far as its clients see it.
+#[derive(Default)]
+struct Reloads {
+    /// What was saved last, and what of it works.
+    saved: String,
+    good: String,
+    before: String,
+    /// Requests since the last save.
+    asked: u32,
+}
+
+impl Reloads {
+    /// Looks at the application and answers: nothing for a connection that is to be closed, else
+    /// the body and a header line.
+    fn serve(&mut self, behaviour: &str) -> Option<(String, &'static str)> {
+        let text = std::fs::read_to_string("application.py").unwrap();
+        let (_, after) = text.split_once("VERSION = ").unwrap();
+        let saved = after.lines().next().unwrap();
+        if self.saved != saved {
+            self.asked = if self.saved.is_empty() { 9 } else { 0 };
+            self.before.clone_from(&self.good);
+            saved.clone_into(&mut self.saved);
+            if saved.parse::<u32>().is_ok() {
+                saved.clone_into(&mut self.good);
+            }
+        }
+        self.asked += 1;
+        let word = if self.saved == self.good {
+            ""
+        } else {
+            "x-stale: 1\r\n"
+        };
+        match (behaviour, self.asked) {
+            ("reload-never", _) => Some((String::from("0"), "")),
+            ("reload-gap", 1) => None,
+            ("reload-gap", 2) => Some((self.before.clone(), "")),
+            _ => Some((self.good.clone(), word)),
+        }
     }
 }
 
@@ -101,8 +152,13 @@ impl Trial {
                 "deaf-interrupted" => "stop_signal = \"SIGINT\"\n",
                 _ => "",
             };
+            let config = match behaviour {
+                "missing" => "config = \"application.py\"\n",
+                _ if behaviour.starts_with("reload") => "config = \"application.py\"\n",
+                _ => "",
+            };
             format!(
-                "[program.{behaviour}]\nsubject = {}\n{stop_signal}\
+                "[program.{behaviour}]\nsubject = {}\n{stop_signal}{config}\
                  command = [{ignoring}\"env\", \"{SERVE}={{port}},{behaviour}\", \"{exe}\", \
                  \"--exact\", \"matrix::tests::serves_when_asked\"]\n\
                  version = [\"cat\", \"{{bin}}\"]\n",
@@ -122,6 +178,9 @@ impl Trial {
             "gzip",
             "gzip-torn",
             "deaf-interrupted",
+            "reloads",
+            "reload-gap",
+            "reload-never",
             "missing",
         ];
         let matrix = behaviours.map(program).concat();
@@ -141,6 +200,7 @@ impl Trial {
         let version = format!(r#"{{"version":"1","profile":"{}"}}"#, self.profile);
         std::fs::write(self.path("version"), version).unwrap();
         std::fs::write(self.path("m.toml"), &self.matrix).unwrap();
+        std::fs::write(self.path("application.py"), "import web\nVERSION = 0\n").unwrap();
         let mut options = RunOptions::new(self.path("m.toml"), self.path("version"), "");
         options.root = self.folder.path().to_owned();
         options.seed = 5;
@@ -571,4 +631,120 @@ fn clients_of_their_own_are_rows() {
     let root = trial.folder.path();
     ledger::append(root, record).unwrap();
     assert_eq!(ledger::verify(root).unwrap().num_records, 1);
+}
+
+/// A cell with as many rounds as its rules need.
+fn reload_cell(arms: &str, saves: &str, rest: &str) -> String {
+    format!(
+        "[[cell]]\nid = \"c\"\nkind = \"reload\"\npath = \"/\"\nrounds = 7\n\
+         reload = {{ constant = \"VERSION\", count = 2, settle_ms = 1{saves} }}\n\
+         arms = [{arms}]\n{rest}"
+    )
+}
+
+const PATIENT: &str = ", patience_ms = 60000";
+
+#[test]
+fn saves_are_timed_and_what_is_not_the_newest_code_is_counted() {
+    let arms = r#"{ program = "reloads" }, { program = "reloads", label = "aa", same_as = "reloads" },
+                  { program = "reload-gap" }, { program = "missing" }"#;
+    let arms = arms.replace('\n', " ");
+    let rules = "[[cell.target]]\nid = \"none-lost\"\nmetric = \"reload_lost\"\n\
+                 arm = \"reloads\"\nat_most = 0.0\n\
+                 [[cell.target]]\nid = \"time\"\nmetric = \"reload_p50_ms\"\n\
+                 arm = \"reloads\"\nversus = \"reload-gap\"\nratio_at_most = 1.0\n";
+    let mut trial = Trial::new(&reload_cell(&arms, PATIENT, rules));
+    let record = trial.run().unwrap();
+    let cell = &record.cells[0];
+    let [reloads, aa, gap, missing] = &cell.rows[..] else {
+        panic!("{:?}", cell.rows);
+    };
+    let lost = |row: &crate::ledger::Row| {
+        assert_eq!(row.invalid, None);
+        let lost = row.metrics[&Metric::ReloadLost];
+        (lost.min.value(), lost.max.value())
+    };
+    assert_eq!((lost(reloads), lost(aa)), ((0.0, 0.0), (0.0, 0.0)));
+    // Each of the two saves was followed by a reset and by an answer of the code before.
+    assert_eq!(lost(gap), (4.0, 4.0));
+    assert!(reloads.metrics[&Metric::ReloadP50Ms].min.value() > 0.0);
+    assert!(reloads.metrics[&Metric::ReloadWaitMaxMs].min.value() > 0.0);
+    assert!(reloads.metrics.contains_key(&Metric::StartMs));
+    assert!(!reloads.metrics.contains_key(&Metric::ReloadErrorP50Ms));
+    let reason = missing.invalid.as_deref().unwrap();
+    assert!(reason.ends_with("nonexistent is not installed"), "{reason}");
+    for round in cell
+        .rounds
+        .iter()
+        .filter(|round| round.label == "reload-gap")
+    {
+        let seen = round.reload.as_ref().unwrap();
+        assert_eq!((seen.probes["reset"], seen.probes["stale"]), (2, 2));
+        assert_eq!(seen.served_ns.len(), 2);
+        assert!(round.fixture.is_some());
+    }
+    for row in &cell.verdicts {
+        assert!(
+            !matches!(row.verdict, Verdict::Fail | Verdict::Invalid),
+            "{row:?}"
+        );
+        assert!(row.estimate.is_some(), "{row:?}");
+    }
+
+    let root = trial.folder.path();
+    let section = ledger::append(root, record).unwrap().section;
+    assert!(
+        section.contains("### c: GET /, 2 saves a round\n"),
+        "{section}"
+    );
+    assert!(section.contains("reload_lost [requests]"), "{section}");
+    let charts = ledger::draw(root, &[]).unwrap().charts;
+    assert!(charts[0].ends_with("/c-reload_p50_ms.svg"), "{charts:?}");
+    assert_eq!(ledger::verify(root).unwrap().num_charts, charts.len());
+    let document = std::fs::read_to_string(root.join(ledger::BENCHMARKS)).unwrap();
+    assert!(document.contains("## How reloads are measured"));
+    let page = ledger::page(root).unwrap();
+    assert!(page.contains("GET /, 2 saves a round; "), "{page}");
+}
+
+#[test]
+fn word_of_broken_code_is_timed() {
+    let saves = format!("{PATIENT}, failure_header = \"x-stale\"");
+    let mut trial = Trial::new(&reload_cell("{ program = \"reloads\" }", &saves, ""));
+    let cell = trial.cell();
+    let row = &cell.rows[0];
+    assert_eq!(row.invalid, None);
+    assert!(row.metrics[&Metric::ReloadErrorP50Ms].min.value() > 0.0);
+    assert_eq!(row.metrics[&Metric::ReloadLost].max.value(), 0.0);
+    for round in &cell.rounds {
+        let seen = round.reload.as_ref().unwrap();
+        assert_eq!((seen.told_ns.len(), seen.served_ns.len()), (2, 2));
+    }
+}
+
+#[test]
+fn code_that_is_never_served_makes_the_row_invalid() {
+    let arms = "{ program = \"reload-never\" }";
+    let mut trial = Trial::new(&reload_cell(arms, ", patience_ms = 1", ""));
+    let reason = trial.cell().rows.remove(0).invalid.unwrap();
+    assert!(
+        reason.contains("no answer to a save within 0.001 s: "),
+        "{reason}"
+    );
+    assert!(reason.contains(" stale"), "{reason}");
+}
+
+#[test]
+fn an_application_without_the_line_of_the_saves_is_refused() {
+    for (arms, constant) in [("reloads", "REVISION"), ("good", "VERSION")] {
+        let cell = reload_cell(&format!("{{ program = \"{arms}\" }}"), PATIENT, "");
+        let error = Trial::new(&cell.replace("VERSION", constant))
+            .run()
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("no line `{constant} = 0`")),
+            "{text}"
+        );
+    }
 }

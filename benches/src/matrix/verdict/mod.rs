@@ -205,7 +205,9 @@ fn decide(
             .ok_or_else(|| open("the metric was not measured"))?;
         row.num_rounds = values.len() as u32;
         let found = match target.metric.judged() {
-            Judged::Median => median(&values).map(|median| (median, median_interval(&values, seed))),
+            Judged::Median => {
+                median(&values).map(|median| (median, median_interval(&values, seed)))
+            }
             Judged::Worst => pooled::worst(&values, target.bound),
             Judged::Percentile(share) => pooled::percentile_of(cell, target, share),
         };

@@ -44,7 +44,10 @@ pub(super) fn percentile_of(
     share: f64,
 ) -> Option<(f64, Option<Interval>)> {
     let samples = samples(rounds_of(cell, &target.label))?;
-    Some((percentile(&samples, share)?, percentile_interval(&samples, share)))
+    Some((
+        percentile(&samples, share)?,
+        percentile_interval(&samples, share),
+    ))
 }
 
 /// The exact p of that percentile against a limit.
@@ -72,4 +75,124 @@ fn samples<'a>(rounds: impl Iterator<Item = &'a RoundRecord>) -> Option<Vec<f64>
         all.extend(served_ns(round)?.into_iter().map(|ns| ns / 1e6));
     }
     Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge;
+    use super::super::tests::cell_of;
+    use super::*;
+    use crate::ledger::{CellKind, Decimal, RULES, ReloadRecord, Verdict, VerdictRow};
+
+    /// Saves of each of ten rounds in ms, lost probes and longest wait of the last round.
+    fn cell(saves_ms: &[u64], (lost, wait_ms): (u64, u64), targets: Vec<Target>) -> CellRecord {
+        let mut cell = cell_of([&[1; 10], &[1; 10], &[1; 10]], targets);
+        cell.kind = CellKind::Reload;
+        cell.rules_edition = RULES;
+        for round in &mut cell.rounds {
+            let is_last = round.round == 9;
+            round.load = None;
+            round.reload = Some(ReloadRecord {
+                served_ns: saves_ms.iter().map(|ms| ms * 1_000_000).collect(),
+                told_ns: vec![7_000_000, 9_000_000],
+                probes: [("stale".to_owned(), if is_last { lost } else { 0 })].into(),
+                longest_wait_ns: if is_last {
+                    wait_ms * 1_000_000
+                } else {
+                    40_000_000
+                },
+            });
+        }
+        judge(&mut cell, 1);
+        cell
+    }
+
+    fn at_most(metric: Metric, limit: f64) -> Target {
+        Target {
+            id: String::from("rule"),
+            metric,
+            label: String::from("ours"),
+            versus: None,
+            less: None,
+            bound: Bound::AtMost,
+            limit: Decimal::new(limit).unwrap(),
+            margin: Decimal::new(0.0).unwrap(),
+        }
+    }
+
+    fn verdict(saves_ms: &[u64], last: (u64, u64), metric: Metric, limit: f64) -> VerdictRow {
+        let targets = vec![at_most(metric, limit)];
+        cell(saves_ms, last, targets).verdicts.remove(0)
+    }
+
+    const TWELVE: [u64; 12] = [31, 30, 33, 35, 32, 36, 34, 38, 37, 39, 40, 52];
+
+    #[test]
+    fn a_row_has_the_median_of_its_rounds_and_the_percentile_of_all_saves() {
+        let cell = cell(&TWELVE, (3, 90), Vec::new());
+        let metrics = &cell.rows[0].metrics;
+        let shown = |metric: Metric| {
+            let summary = metrics[&metric];
+            [summary.median, summary.min, summary.max].map(|value| metric.number(value))
+        };
+        assert_eq!(shown(Metric::ReloadP50Ms), ["35.5", "35.5", "35.5"]);
+        // Of 120 saves the 114th: ten are 52 ms, and the twelfth of each round is its own.
+        assert_eq!(shown(Metric::ReloadP95Ms), ["52.0", "52.0", "52.0"]);
+        assert_eq!(shown(Metric::ReloadErrorP50Ms), ["8.0", "8.0", "8.0"]);
+        assert_eq!(shown(Metric::ReloadLost), ["0", "0", "3"]);
+        assert_eq!(shown(Metric::ReloadWaitMaxMs), ["40.0", "40.0", "90.0"]);
+    }
+
+    #[test]
+    fn a_percentile_of_few_saves_is_not_shown_and_decides_nothing() {
+        let targets = vec![at_most(Metric::ReloadP95Ms, 150.0)];
+        let few = cell(&TWELVE[..5], (0, 40), targets);
+        assert!(!few.rows[0].metrics.contains_key(&Metric::ReloadP95Ms));
+        let row = &few.verdicts[0];
+        assert_eq!(row.verdict, Verdict::Inconclusive);
+        assert_eq!(row.reason.as_deref(), Some("too few saves for an interval"));
+    }
+
+    #[test]
+    fn a_percentile_is_held_against_its_limit_by_counting_saves() {
+        let p95 = |saves: &[u64], limit| verdict(saves, (0, 40), Metric::ReloadP95Ms, limit);
+        let row = p95(&TWELVE, 60.0);
+        assert_eq!(row.verdict, Verdict::Pass, "{row:?}");
+        assert_eq!(row.rule, "reload_p95_ms of ours ≤ 60.0 ms");
+        assert_eq!(row.p_limit.unwrap().text(4), "0.0042");
+        // Ten of 120 beyond it are more than a twentieth, though not clearly.
+        let row = p95(&TWELVE, 50.0);
+        assert_eq!(row.verdict, Verdict::Inconclusive, "{row:?}");
+        // Thirty are: it failed, and a second run has to agree.
+        let row = p95(&TWELVE, 38.5);
+        let reason = row.reason.as_deref().unwrap();
+        assert!(reason.starts_with("it failed in this run"), "{row:?}");
+    }
+
+    #[test]
+    fn one_bad_round_keeps_a_rule_on_the_worst_from_passing() {
+        for (metric, limit, good, bad) in [
+            (Metric::ReloadLost, 0.0, (0, 40), (1, 40)),
+            (Metric::ReloadWaitMaxMs, 300.0, (0, 299), (0, 301)),
+        ] {
+            let row = verdict(&TWELVE, good, metric, limit);
+            assert_eq!(row.verdict, Verdict::Pass, "{row:?}");
+            assert!(row.rule.ends_with(" in every round"), "{}", row.rule);
+            let row = verdict(&TWELVE, bad, metric, limit);
+            assert_eq!(row.verdict, Verdict::Inconclusive, "{row:?}");
+            let reason = row.reason.as_deref().unwrap();
+            assert!(reason.starts_with("p is "), "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_worst_round_is_the_one_on_the_wrong_side() {
+        let worst = |bound| worst(&[2.0, 1.0, 3.0], bound).unwrap();
+        let (value, interval) = worst(Bound::AtMost);
+        let interval = interval.unwrap();
+        assert_eq!((value, interval.low, interval.high), (3.0, 3.0, 3.0));
+        assert_eq!(interval.method, IntervalMethod::Extreme);
+        assert_eq!(worst(Bound::AtLeast).0, 1.0);
+        assert_eq!(super::worst(&[], Bound::AtMost), None);
+    }
 }

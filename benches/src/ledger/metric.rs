@@ -72,8 +72,8 @@ pub(crate) enum Judged {
     Median,
     /// The worst round: what was seen, of which nothing is inferred.
     Worst,
-    /// This percentile of the samples of all rounds together, with its interval.
-    Percentile(f64),
+    /// The 95th percentile of the saves of all rounds together, with its interval.
+    Pooled95,
 }
 
 impl Metric {
@@ -169,7 +169,7 @@ impl Metric {
     pub(crate) fn judged(self) -> Judged {
         match self {
             Self::ReloadWaitMaxMs | Self::ReloadLost => Judged::Worst,
-            Self::ReloadP95Ms => Judged::Percentile(0.95),
+            Self::ReloadP95Ms => Judged::Pooled95,
             _ => Judged::Median,
         }
     }

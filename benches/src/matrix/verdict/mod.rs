@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 pub(crate) use fourth::FAILED_ONCE;
 
 use crate::ledger::{
-    ArmRecord, Bound, CellRecord, Decimal, EngagementRecord, Estimate, Judged, Metric, RoundRecord,
-    Row, Summary, Target, Verdict, VerdictRow, serving_row,
+    ArmRecord, Bound, CellKind, CellRecord, Decimal, EngagementRecord, Estimate, Judged, Metric,
+    RoundRecord, Row, Summary, Target, Verdict, VerdictRow, serving_row,
 };
 use crate::stats::{
     Interval, PairedEffect, median, median_absolute_deviation, median_interval, paired_ratio,
@@ -39,6 +39,10 @@ const MAX_NOISE_EFFECT: f64 = 0.03;
 /// The interval of that difference must touch 1 ± this: a clear difference, however small its
 /// estimate, means that the order of arms or the machine decides.
 const MAX_NOISE_GAP: f64 = 0.01;
+
+/// The same two of a time from a save: it has parts that a request has not, such as the start of an
+/// interpreter, and its rules are about multiples. Twice the noise has to lie between as elsewhere.
+const RELOAD_NOISE: (f64, f64) = (0.10, 0.03);
 
 /// Above this share of its CPU the client is what the rate measures.
 const CLIENT_BOUND: f64 = 0.95;
@@ -135,7 +139,7 @@ fn summary(rounds: &[&RoundRecord], metric: Metric) -> Option<Summary> {
         .map(|round| value(round, metric))
         .collect::<Option<_>>()?;
     let center = match metric.judged() {
-        Judged::Percentile(share) => pooled::percentile_if_known(rounds, share)?,
+        Judged::Pooled95 => pooled::p95_if_known(rounds)?,
         _ => median(&values)?,
     };
     Some(Summary {
@@ -209,19 +213,19 @@ fn decide(
                 median(&values).map(|median| (median, median_interval(&values, seed)))
             }
             Judged::Worst => pooled::worst(&values, target.bound),
-            Judged::Percentile(share) => pooled::percentile_of(cell, target, share),
+            Judged::Pooled95 => pooled::p95(cell, target),
         };
         (center, interval) = found.ok_or_else(|| open("no rounds"))?;
     }
     row.estimate = estimate(center, interval);
     let too_few = match target.metric.judged() {
-        Judged::Percentile(_) => "too few saves for an interval",
+        Judged::Pooled95 => "too few saves for an interval",
         _ => "fewer than 6 rounds",
     };
     let estimate = row.estimate.ok_or_else(|| open(too_few))?;
     if target.versus.is_some() {
         let noise = row.noise.ok_or_else(|| open("no usable A/A comparison"))?;
-        if is_noisy(&noise) {
+        if is_noisy(cell.kind, &noise) {
             return Err(open("an arm differs from its own repetition"));
         }
     }
@@ -276,10 +280,14 @@ fn noise(cell: &CellRecord, target: &Target, seed: u64) -> Option<PairedEffect> 
     compare(cell, target, &repetition.label, original, seed)
 }
 
-fn is_noisy(noise: &Estimate) -> bool {
-    (noise.value.value() - 1.0).abs() > MAX_NOISE_EFFECT
-        || noise.low.value() > 1.0 + MAX_NOISE_GAP
-        || noise.high.value() < 1.0 - MAX_NOISE_GAP
+fn is_noisy(kind: CellKind, noise: &Estimate) -> bool {
+    let (max_effect, max_gap) = match kind {
+        CellKind::Reload => RELOAD_NOISE,
+        _ => (MAX_NOISE_EFFECT, MAX_NOISE_GAP),
+    };
+    (noise.value.value() - 1.0).abs() > max_effect
+        || noise.low.value() > 1.0 + max_gap
+        || noise.high.value() < 1.0 - max_gap
 }
 
 /// Whether the clients are what a cell measures; then their limit is the result.
@@ -397,15 +405,14 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
         Metric::LatenessP50Us => lateness_us("p50"),
         Metric::LatenessP99Us => lateness_us("p99"),
         Metric::LatenessMaxUs => lateness_us("max"),
-        Metric::ReloadP50Ms => milliseconds(median(&served_ns(round)?)?),
-        Metric::ReloadP95Ms => milliseconds(percentile(&served_ns(round)?, 0.95)?),
-        Metric::ReloadWaitMaxMs => milliseconds(round.reload.as_ref()?.longest_wait_ns as f64),
+        Metric::ReloadP50Ms => median(&milliseconds(&round.reload.as_ref()?.served_ns)),
+        Metric::ReloadP95Ms => percentile(
+            &milliseconds(&round.reload.as_ref()?.served_ns),
+            pooled::P95,
+        ),
+        Metric::ReloadWaitMaxMs => Some(round.reload.as_ref()?.longest_wait_ns as f64 / 1e6),
         Metric::ReloadLost => Some(round.reload.as_ref()?.num_lost() as f64),
-        Metric::ReloadErrorP50Ms => {
-            let told = &round.reload.as_ref()?.told_ns;
-            let told: Vec<f64> = told.iter().map(|ns| *ns as f64).collect();
-            milliseconds(median(&told)?)
-        }
+        Metric::ReloadErrorP50Ms => median(&milliseconds(&round.reload.as_ref()?.told_ns)),
         // Of requests to a model server.
         Metric::OutputTps
         | Metric::TtftMs
@@ -415,14 +422,8 @@ fn value(round: &RoundRecord, metric: Metric) -> Option<f64> {
     }
 }
 
-fn served_ns(round: &RoundRecord) -> Option<Vec<f64>> {
-    let served = &round.reload.as_ref()?.served_ns;
-    Some(served.iter().map(|ns| *ns as f64).collect())
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "it ends the arms of `value`")]
-fn milliseconds(ns: f64) -> Option<f64> {
-    Some(ns / 1e6)
+fn milliseconds(times_ns: &[u64]) -> Vec<f64> {
+    times_ns.iter().map(|ns| *ns as f64 / 1e6).collect()
 }
 
 fn estimate(center: f64, interval: Option<Interval>) -> Option<Estimate> {
@@ -456,7 +457,7 @@ fn rule(target: &Target) -> String {
     let less = (target.less.as_ref()).map_or_else(String::new, |less| format!(" less {less}"));
     let scope = match metric.judged() {
         Judged::Worst => " in every round",
-        Judged::Median | Judged::Percentile(_) => "",
+        Judged::Median | Judged::Pooled95 => "",
     };
     format!(
         "{} of {}{less} {sign} {limit}{margin}{scope}",

@@ -3,9 +3,12 @@
 //! The worst round is what was seen, so its interval is itself. A percentile is not averaged over
 //! rounds: it is that of all saves together, with the exact interval and test of an order statistic.
 
-use super::{rounds_of, served_ns, value};
+use super::{milliseconds, rounds_of};
 use crate::ledger::{Bound, CellRecord, Metric, RoundRecord, Target};
 use crate::stats::{Interval, IntervalMethod, percentile, percentile_interval, percentile_test};
+
+/// The percentile of rules on the slowest saves.
+pub(super) const P95: f64 = 0.95;
 
 /// Samples from which the largest lies above the 95th percentile with 99 % probability.
 const FLOOR_P95: usize = 90;
@@ -38,41 +41,31 @@ pub(super) fn test_boundary(target: &Target, boundary: f64) -> f64 {
 }
 
 /// The percentile of the saves of all rounds of a rule's arm.
-pub(super) fn percentile_of(
-    cell: &CellRecord,
-    target: &Target,
-    share: f64,
-) -> Option<(f64, Option<Interval>)> {
+pub(super) fn p95(cell: &CellRecord, target: &Target) -> Option<(f64, Option<Interval>)> {
     let samples = samples(rounds_of(cell, &target.label))?;
-    Some((
-        percentile(&samples, share)?,
-        percentile_interval(&samples, share),
-    ))
+    let interval = percentile_interval(&samples, P95);
+    Some((percentile(&samples, P95)?, interval))
 }
 
 /// The exact p of that percentile against a limit.
-pub(super) fn percentile_p(
-    cell: &CellRecord,
-    target: &Target,
-    share: f64,
-    limit: f64,
-) -> Option<f64> {
+pub(super) fn p95_p(cell: &CellRecord, target: &Target, limit: f64) -> Option<f64> {
     let samples = samples(rounds_of(cell, &target.label))?;
-    Some(percentile_test(&samples, share, limit))
+    Some(percentile_test(&samples, P95, limit))
 }
 
 /// The percentile of the saves of these rounds; `None` for too few of them.
-pub(super) fn percentile_if_known(rounds: &[&RoundRecord], share: f64) -> Option<f64> {
+pub(super) fn p95_if_known(rounds: &[&RoundRecord]) -> Option<f64> {
     let samples = samples(rounds.iter().copied())?;
-    percentile(&samples, share).filter(|_| samples.len() >= FLOOR_P95)
+    percentile(&samples, P95).filter(|_| samples.len() >= FLOOR_P95)
 }
 
 /// Milliseconds of all saves; `None` when a round has none.
 fn samples<'a>(rounds: impl Iterator<Item = &'a RoundRecord>) -> Option<Vec<f64>> {
     let mut all = Vec::new();
     for round in rounds {
-        value(round, Metric::ReloadP95Ms)?;
-        all.extend(served_ns(round)?.into_iter().map(|ns| ns / 1e6));
+        let served = &round.reload.as_ref()?.served_ns;
+        served.first()?;
+        all.extend(milliseconds(served));
     }
     Some(all)
 }
@@ -183,6 +176,35 @@ mod tests {
             let reason = row.reason.as_deref().unwrap();
             assert!(reason.starts_with("p is "), "{reason}");
         }
+    }
+
+    /// Arms of 40 ms and of 400 ms, whose repetition takes a part more.
+    fn against(part: f64) -> VerdictRow {
+        let mut rule = at_most(Metric::ReloadP50Ms, 1.0);
+        rule.versus = Some(String::from("theirs"));
+        let mut cell = cell(&TWELVE, (0, 40), vec![rule]);
+        for round in &mut cell.rounds {
+            let time_ns = match &*round.label {
+                "ours" => 40e6,
+                "aa" => 40e6 * (1.0 + part),
+                _ => 400e6,
+            };
+            // No two rounds are the same.
+            let time_ns = time_ns as u64 + u64::from(round.round);
+            round.reload.as_mut().unwrap().served_ns = vec![time_ns; 12];
+        }
+        judge(&mut cell, 1);
+        cell.verdicts.remove(0)
+    }
+
+    #[test]
+    fn a_tenth_of_noise_does_not_hide_a_multiple() {
+        let row = against(0.02);
+        assert_eq!(row.verdict, Verdict::Pass, "{row:?}");
+        assert_eq!(row.estimate.unwrap().value.text(3), "0.100");
+        let row = against(0.12);
+        let reason = row.reason.as_deref();
+        assert_eq!(reason, Some("an arm differs from its own repetition"));
     }
 
     #[test]

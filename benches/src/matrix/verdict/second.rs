@@ -61,8 +61,8 @@ pub(super) fn demand(cell: &mut CellRecord) {
 fn p_limit(cell: &CellRecord, target: &Target, row: &VerdictRow) -> Option<f64> {
     row.estimate?;
     let boundary = boundary(target, row.verdict);
-    if let (None, Judged::Percentile(share)) = (&target.versus, target.metric.judged()) {
-        return pooled::percentile_p(cell, target, share, boundary);
+    if target.metric.judged() == Judged::Pooled95 {
+        return pooled::p95_p(cell, target, boundary);
     }
     let differences: Vec<f64> = match &target.versus {
         Some(versus) if boundary > 0.0 => pairs(cell, target, &target.label, versus)?

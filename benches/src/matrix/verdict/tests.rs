@@ -1,7 +1,7 @@
 //! The rules of the judge, on synthetic rounds.
 
 use super::*;
-use crate::ledger::{ArmRecord, CellKind, LoadRecord, RoundFixture};
+use crate::ledger::{ArmRecord, LoadRecord, RoundFixture};
 
 /// A cell with the arms ours, aa and theirs, and the CPU cost of each by round, in ns.
 fn cell(costs: [&[u64]; 3], target: Target) -> CellRecord {

@@ -672,7 +672,7 @@ fn saves_are_timed_and_what_is_not_the_newest_code_is_counted() {
     assert!(reloads.metrics.contains_key(&Metric::StartMs));
     assert!(!reloads.metrics.contains_key(&Metric::ReloadErrorP50Ms));
     let reason = missing.invalid.as_deref().unwrap();
-    assert!(reason.ends_with("nonexistent is not installed"), "{reason}");
+    assert!(reason.contains("nonexistent"), "{reason}");
     for round in cell
         .rounds
         .iter()

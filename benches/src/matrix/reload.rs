@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Longest wait of one probe; a user gives up before.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Status of an answer by the application.
+const OK: u16 = 200;
+
 /// Status from which an answer says that the code does not work.
 const SERVER_ERROR: u16 = 500;
 
@@ -117,16 +120,18 @@ impl Probes<'_> {
         };
         let has_word = self
             .failure_header
-            .is_some_and(|name| answer.field(name).is_some());
+            .is_some_and(|name| answer.field(&name.to_ascii_lowercase()).is_some());
         let is_failure = has_word || answer.status >= SERVER_ERROR;
         match expected {
             Expected::Failure if is_failure => TOLD,
             Expected::Version(version)
-                if !is_failure && answer.body == version.to_string().as_bytes() =>
+                if !is_failure
+                    && answer.status == OK
+                    && answer.body == version.to_string().as_bytes() =>
             {
                 NEW
             }
-            _ if answer.status == 200 => "stale",
+            _ if answer.status == OK => "stale",
             _ => "failed",
         }
     }
@@ -337,7 +342,7 @@ mod tests {
 
     #[test]
     fn word_of_broken_code_ends_its_time_and_its_value_does_not() {
-        let record = play(&saves(Some("x-stale")), &[], &["-", "@"]).unwrap();
+        let record = play(&saves(Some("X-Stale")), &[], &["-", "@"]).unwrap();
         assert_eq!(counts(&record), [(NEW, 3), ("stale", 6), (TOLD, 3)]);
         assert_eq!((record.told_ns.len(), record.served_ns.len()), (3, 3));
         let record = play(&saves(Some("x-other")), &[], &["503", "@"]).unwrap();

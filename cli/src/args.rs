@@ -462,7 +462,7 @@ pub(crate) fn setting_arg(setting: &'static Setting, flag: &'static str) -> Arg 
         .help_heading(setting.group.heading())
         .hide_short_help(setting.is_rare)
         .help(setting.help)
-        .long_help(long_help(setting));
+        .long_help(long_help(setting, &setting.shown_default()));
     match setting.kind {
         Kind::Choice(words) => arg
             .hide_possible_values(true)
@@ -485,14 +485,14 @@ fn value_parser(setting: &'static Setting) -> ValueParser {
 }
 
 /// The help, then variables, key and default as the other layers name them.
-fn long_help(setting: &Setting) -> String {
+pub(crate) fn long_help(setting: &Setting, default: &str) -> String {
     let mut variables = setting.variable();
     for alias in setting.aliases {
         variables.push_str(", ");
         variables.push_str(alias.name());
     }
-    let default = match setting.shown_default() {
-        default if default.is_empty() => default,
+    let default = match default {
+        "" => String::new(),
         default => format!(" [default: {default}]"),
     };
     format!(

@@ -3,12 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Arg, Args};
 
-use crate::args::{SettingFlags, read_time};
+use crate::args::{SettingFlags, long_help, read_time};
+use crate::config::{find, show_time};
+
+/// Time for what is in flight when code is replaced or the server stops,
+/// unless the user asks for another: nobody wants to wait for it.
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
+/// The setting that asks for another.
+const GRACE_KEY: &str = "server.graceful";
 
 /// Arguments of `dev`; it takes the flags of `serve`, too.
 #[derive(Debug, Args)]
+#[command(mut_arg(GRACE_KEY, with_own_grace))]
 pub(crate) struct Dev {
     /// Python application, as `module:attribute`; without one it is looked for.
     pub(crate) app: Option<String>,
@@ -58,6 +66,12 @@ pub(crate) struct Dev {
     pub(crate) env_file: PathBuf,
     #[command(flatten)]
     pub(crate) settings: SettingFlags,
+}
+
+/// The flag with the default that holds here.
+fn with_own_grace(flag: Arg) -> Arg {
+    let setting = find(GRACE_KEY).expect("a key of the table");
+    flag.long_help(long_help(setting, &show_time(GRACE)))
 }
 
 /// When the running code stops.

@@ -36,14 +36,11 @@ use super::serve::python::{self, interpreter, settings};
 use super::serve::{Plan, SIGNAL_BASE, signal_name};
 use crate::config::{Config, Given, Origin, show_time};
 use crate::descriptors;
-use crate::dev_args::{Dev, ReloadStrategy};
+use crate::dev_args::{Dev, GRACE, ReloadStrategy};
 use crate::error::{CliError, Code};
 use crate::reaper::Reaper;
 use crate::ui::Ui;
 
-/// Time for what is in flight when code is replaced or the server stops,
-/// unless the user asks for another: nobody wants to wait for it.
-const GRACE: Duration = Duration::from_secs(1);
 /// Body that the front passes on; the worker has the limit that counts.
 const MAX_PASSED_BYTES: u64 = i64::MAX as u64;
 

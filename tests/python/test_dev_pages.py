@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from dev import Dev, app, replace, write
 from load import children
@@ -302,17 +303,18 @@ def test_a_package_that_is_installed_is_found(tmp_path: Path) -> None:
 _OWN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
 class Terminal:
-    """`justapi dev` on a pseudo-terminal."""
+    """`justapi dev`, or a shell, on a pseudo-terminal."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, shell: list[str] | None = None) -> None:
         self.descriptor, other = pty.openpty()
+        command = shell or [PROGRAM, "dev", "--port", "0", *arguments]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _OWN_TERMINAL, PROGRAM, "dev", "--port", "0", *arguments],
+            [sys.executable, "-c", _OWN_TERMINAL, *command],
             cwd=folder,
             env={**os.environ, "LC_ALL": "C.UTF-8"},
             stdin=other,
@@ -361,8 +363,8 @@ class Terminal:
 
 
 @contextmanager
-def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
-    one = Terminal(folder, *arguments)
+def terminal(folder: Path, *arguments: str, shell: list[str] | None = None) -> Iterator[Terminal]:
+    one = Terminal(folder, *arguments, shell=shell)
     try:
         yield one
     finally:
@@ -413,6 +415,80 @@ def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> Non
         assert local_modes(shown.descriptor) == before
 
 
+WAITING = """
+import os, time
+open("booting", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    "shell", [["dash", "-i"], ["bash", "--norc", "--noprofile", "-i"]], ids=["dash", "bash"]
+)
+def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(
+    tmp_path: Path, shell: list[str]
+) -> None:
+    import termios
+
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path, shell=shell) as shown:
+
+        def has_single_keys() -> bool:
+            return not local_modes(shown.descriptor) & (termios.ECHO | termios.ICANON)
+
+        shown.type(f"'{PROGRAM}' dev --port 0\n")
+        url = shown.url()
+        eventually("single keys", has_single_keys)
+        for number in range(2):
+            place = len(shown.shown)
+            shown.type("\x1a")
+            place = shown.wait_for("Stopped", place)
+            shown.type(f"stty -a; echo it-is-$((40 + {number}))\n")
+            end = shown.wait_for(f"it-is-{40 + number}", place)
+            modes = set(re.split(r"[\s;]+", shown.shown[place:end]))
+            assert {"icanon", "echo", "isig"} <= modes
+            assert not {"-icanon", "-echo"} & modes
+            place = len(shown.shown)
+            shown.type("fg\n")
+            eventually("single keys again", has_single_keys)
+            shown.type("h")
+            place = shown.wait_for("q  quit", place)
+            shown.type("r")
+            shown.wait_for("served in", place)
+            assert httpx.get(url, timeout=30).text == '"1"'
+        place = len(shown.shown)
+        shown.type("q")
+        shown.wait_for("stopped by SIGINT", place)
+        shown.type("exit\n")
+        shown.wait()
+
+
+def test_ctrl_z_is_nothing_where_nobody_could_continue_it(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        place = len(shown.shown)
+        shown.type("\x1ah")
+        shown.wait_for("q  quit", place)
+        assert httpx.get(url, timeout=30).text == '"1"'
+        shown.type("q")
+        assert shown.wait() == 0
+
+
+def test_ctrl_z_takes_no_prompt_away(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    with terminal(tmp_path) as shown:
+        url = shown.url()
+        (tmp_path / "app.py").write_text(app("2", before="breakpoint()\n"))
+        place = shown.wait_for("(Pdb) ")
+        shown.type("\x1ap 41 + 1001\n")
+        place = shown.wait_for("1042", place)
+        shown.type("c\n")
+        shown.wait_for("served in", place)
+        assert httpx.get(url, timeout=30).text == '"2"'
+
+
 def test_breakpoints_have_the_terminal(tmp_path: Path) -> None:
     stop = """
 @app.get("/debug")
@@ -461,14 +537,6 @@ def test_a_prompt_is_no_start_that_takes_too_long(tmp_path: Path) -> None:
         assert httpx.get(url, timeout=30).text == '"2"'
         shown.type("q")
         assert shown.wait() == 0
-
-
-WAITING = """
-import os, time
-open("booting", "w").close()
-while not os.path.exists("go"):
-    time.sleep(0.01)
-"""
 
 
 def test_new_code_takes_nobodys_prompt_away(tmp_path: Path) -> None:

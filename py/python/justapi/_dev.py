@@ -155,6 +155,8 @@ def _share_terminal(tell: Callable[..., None]) -> None:
     # Any other read of it fails, instead of stopping the process, and it may be taken.
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
+    # Nobody would continue it: the shell knows of the supervisor alone.
+    signal.signal(signal.SIGTSTP, lambda *_: None)
     if sys.stdin is None or not sys.stdin.isatty():
         return
 

@@ -1,19 +1,24 @@
 //! Keys of the terminal, while nobody else reads it.
 //!
 //! Guarantee: the terminal is as it was once a [`Keys`] is gone, also after a
-//! panic; while a debugger has it no key is taken.
+//! panic, and while this job is stopped; while a debugger has it no key is
+//! taken.
 
+use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::getpgrp;
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, getsid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use signal_hook::consts::{SIGCONT, SIGTSTP};
+use signal_hook::iterator::Signals;
 
 /// What the keys do, in the line that says where it listens.
 pub(super) const SUMMARY: &str = "   keys: r reload, o open, c clear, q quit, h help";
@@ -53,9 +58,61 @@ impl Key {
 /// The terminal in the mode that gives single keys.
 #[derive(Debug)]
 pub(super) struct Keys {
-    before: Termios,
+    terminal: Arc<Terminal>,
     /// Closed to end the thread that reads.
     _end: OwnedFd,
+}
+
+/// The terminal, and how it was before.
+#[derive(Debug)]
+struct Terminal {
+    /// `None` once nobody wants keys any more.
+    before: Mutex<Option<Termios>>,
+}
+
+impl Terminal {
+    fn lock(&self) -> MutexGuard<'_, Option<Termios>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it give single keys, where it belongs to this job.
+    fn take(&self) {
+        let before = self.lock();
+        if let Some(before) = &*before
+            && has_terminal()
+        {
+            // A terminal that has gone takes the program along anyway.
+            single_keys(before).unwrap_or_default();
+        }
+    }
+
+    /// Gives it back as it was, where it belongs to this job.
+    fn give_back(&self) {
+        if let Some(before) = &*self.lock() {
+            restore(before);
+        }
+    }
+
+    /// Gives it back while this job is stopped.
+    ///
+    /// The signals are heard as long as the program runs: without somebody who
+    /// hears them they would have no effect.
+    fn share(self: &Arc<Self>) -> io::Result<()> {
+        let mut signals = Signals::new([SIGTSTP, SIGCONT])?;
+        let terminal = Arc::clone(self);
+        let hearing = thread::Builder::new().name("job".to_owned());
+        hearing.spawn(move || {
+            for signal in signals.forever() {
+                if signal == SIGCONT {
+                    terminal.take();
+                } else if !is_orphaned() {
+                    terminal.give_back();
+                    kill_process(getpid(), Signal::STOP).unwrap_or_default();
+                }
+            }
+        })?;
+        Ok(())
+    }
 }
 
 impl Keys {
@@ -70,11 +127,20 @@ impl Keys {
             return None;
         }
         let before = tcgetattr(&input).ok()?;
-        single_keys(&before).ok()?;
         let (wait, end) = pipe_with(PipeFlags::CLOEXEC).ok()?;
-        let keys = Self { before, _end: end };
+        let terminal = Arc::new(Terminal {
+            before: Mutex::new(Some(before)),
+        });
+        terminal.share().ok()?;
+        terminal.take();
+        let keys = Self {
+            terminal: Arc::clone(&terminal),
+            _end: end,
+        };
         let reading = thread::Builder::new().name("keys".to_owned());
-        reading.spawn(move || drop(read_keys(&wait, tell))).ok()?;
+        reading
+            .spawn(move || drop(read_keys(&wait, &terminal, tell)))
+            .ok()?;
         Some(keys)
     }
 
@@ -91,23 +157,22 @@ impl Keys {
             // Where that fails the keys stay without effect.
             drop(taker.status());
         }
-        if has_terminal() {
-            // A terminal that has gone takes the program along anyway.
-            single_keys(&self.before).unwrap_or_default();
-        }
-    }
-
-    fn restore(&self) {
-        if has_terminal() {
-            let input = io::stdin();
-            tcsetattr(&input, OptionalActions::Now, &self.before).unwrap_or_default();
-        }
+        self.terminal.take();
     }
 }
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        self.restore();
+        if let Some(before) = self.terminal.lock().take() {
+            restore(&before);
+        }
+    }
+}
+
+/// Puts the terminal into a mode, where it belongs to this job.
+fn restore(before: &Termios) {
+    if has_terminal() {
+        tcsetattr(io::stdin(), OptionalActions::Now, before).unwrap_or_default();
     }
 }
 
@@ -115,6 +180,29 @@ impl Drop for Keys {
 /// stopped for touching it.
 fn has_terminal() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
+}
+
+/// Whether nobody could continue this job once it is stopped: the one who has
+/// started it is of no other job of this session.
+fn is_orphaned() -> bool {
+    let (group, session) = (getpgrp(), getsid(None).ok());
+    let mut ancestor = getppid();
+    while let Some(process) = ancestor {
+        match getpgid(Some(process)) {
+            Ok(other) if other == group => ancestor = parent(process),
+            Ok(_) => return getsid(Some(process)).ok() != session,
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+fn parent(process: Pid) -> Option<Pid> {
+    let path = format!("/proc/{}/stat", process.as_raw_nonzero());
+    let stat = fs::read_to_string(path).ok()?;
+    // The name of its program may have spaces and brackets in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    Pid::from_raw(rest.split_whitespace().nth(1)?.parse().ok()?)
 }
 
 fn single_keys(before: &Termios) -> io::Result<()> {
@@ -125,11 +213,18 @@ fn single_keys(before: &Termios) -> io::Result<()> {
     Ok(tcsetattr(io::stdin(), OptionalActions::Now, &single)?)
 }
 
-fn read_keys(end: &OwnedFd, tell: impl Fn(Key) -> bool) -> io::Result<()> {
+fn read_keys(end: &OwnedFd, terminal: &Terminal, tell: impl Fn(Key) -> bool) -> io::Result<()> {
     let input = io::stdin();
+    let mut had_terminal = true;
     loop {
+        let has_terminal = has_terminal();
+        if has_terminal && !had_terminal {
+            // Whoever had it may have left it in another mode.
+            terminal.take();
+        }
+        had_terminal = has_terminal;
         // Whoever reads it from the background is stopped.
-        if !has_terminal() {
+        if !has_terminal {
             let mut waits = [PollFd::new(end, PollFlags::IN)];
             let pause = rustix::time::Timespec {
                 tv_sec: 0,
@@ -151,7 +246,7 @@ fn read_keys(end: &OwnedFd, tell: impl Fn(Key) -> bool) -> io::Result<()> {
         if !waits[1].revents().is_empty() {
             return Ok(());
         }
-        if !has_terminal() {
+        if !self::has_terminal() {
             continue;
         }
         let mut bytes = [0; 64];

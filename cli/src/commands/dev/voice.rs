@@ -30,6 +30,34 @@ pub(super) struct Heading {
     pub(super) has_keys: bool,
 }
 
+/// What is told with each verdict on new code.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Verdict<'a> {
+    pub(super) changes: &'a [Change],
+    /// Since the first of them.
+    pub(super) elapsed: Duration,
+    /// Whether newer code has waited for it.
+    pub(super) is_superseded: bool,
+}
+
+impl Verdict<'_> {
+    /// Of code that nobody has changed.
+    const FIRST: Verdict<'static> = Verdict {
+        changes: &[],
+        elapsed: Duration::ZERO,
+        is_superseded: false,
+    };
+
+    /// What stands behind it in the terminal.
+    fn mark(&self) -> String {
+        if self.is_superseded {
+            format!("   {}", faint("newer code starts"))
+        } else {
+            String::new()
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Voice<'a> {
     pub(super) ui: &'a Ui,
@@ -85,7 +113,7 @@ impl Voice<'_> {
             &(lines.join("\n") + "\n"),
         )?;
         match failure {
-            Some(failure) => self.failed(&[], failure, false, Duration::ZERO),
+            Some(failure) => self.failed(&Verdict::FIRST, failure, false),
             None => Ok(()),
         }
     }
@@ -115,8 +143,7 @@ impl Voice<'_> {
     /// New code serves.
     pub(super) fn reloaded(
         &self,
-        changes: &[Change],
-        elapsed: Duration,
+        verdict: &Verdict<'_>,
         boot: Duration,
         pid: Option<i32>,
     ) -> Result<(), CliError> {
@@ -124,16 +151,18 @@ impl Voice<'_> {
             "reload",
             json!({
                 "ok": true,
-                "files": self.names(changes),
-                "ms": milliseconds(elapsed),
+                "files": self.names(verdict.changes),
+                "ms": milliseconds(verdict.elapsed),
                 "boot_ms": milliseconds(boot),
                 "worker": pid,
+                "superseded": verdict.is_superseded,
             }),
             &format!(
-                "{} {}   served in {} ms\n",
+                "{} {}   served in {} ms{}\n",
                 good(if is_utf8() { "↻" } else { "reload" }),
-                self.cause(changes),
-                elapsed.as_millis(),
+                self.cause(verdict.changes),
+                verdict.elapsed.as_millis(),
+                verdict.mark(),
             ),
         )
     }
@@ -141,14 +170,13 @@ impl Voice<'_> {
     /// New code does not work.
     pub(super) fn failed(
         &self,
-        changes: &[Change],
+        verdict: &Verdict<'_>,
         failure: &Failure,
         is_stale: bool,
-        elapsed: Duration,
     ) -> Result<(), CliError> {
         let place = match failure.place() {
             Some(place) => format!("{}:{}", shown(&place.file, &self.root), place.line),
-            None => self.cause(changes),
+            None => self.cause(verdict.changes),
         };
         let who = if is_stale {
             "the last good code still serves"
@@ -156,18 +184,20 @@ impl Voice<'_> {
             "nothing serves until it works"
         };
         let head = format!(
-            "{BAD}{}{BAD:#} {place}   {}   {}\n",
+            "{BAD}{}{BAD:#} {place}   {}   {}{}\n",
             if is_utf8() { "✗" } else { "x" },
             failure.what,
             faint(who),
+            verdict.mark(),
         );
         self.ui.event(
             "failed",
             json!({
                 "ok": false,
-                "files": self.names(changes),
-                "ms": milliseconds(elapsed),
+                "files": self.names(verdict.changes),
+                "ms": milliseconds(verdict.elapsed),
                 "stale": is_stale,
+                "superseded": verdict.is_superseded,
                 "error": failure.json(&self.root),
             }),
             &(head + &failure.details(&self.root)),

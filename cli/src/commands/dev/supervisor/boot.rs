@@ -1,13 +1,15 @@
 //! New code from the change to the verdict.
 //!
 //! Guarantee: the newest code is what boots: a change that comes meanwhile ends
-//! the boot and begins another one, which answers for both.
+//! the boot and begins another one, which answers for both. Where changes come
+//! all the time the boot goes on, and the next one follows at once.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::super::failure::Failure;
+use super::super::voice::Verdict;
 use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
 use super::{Retiring, Strategy, Supervisor};
 use crate::commands::serve::python::worker::{Phase, Started};
@@ -18,6 +20,8 @@ use crate::error::CliError;
 const SETTLED: Duration = Duration::from_millis(60);
 /// Quiet after which the next interpreter is started ahead of time.
 const AHEAD: Duration = Duration::from_millis(40);
+/// Time to answer those who have waited for code that goes before the next starts.
+const SHOWN: Duration = Duration::from_millis(100);
 
 /// New code on its way to serve.
 #[derive(Debug)]
@@ -99,10 +103,8 @@ impl Supervisor<'_> {
                 } else if most == Some(Kind::Page) {
                     self.front.reload_pages();
                 }
-                // While a worker boots its verdict answers this, too.
-                match &mut self.boot {
-                    Some(boot) => boot.doubt = boot.doubt.max(doubt),
-                    None => self.front.gate.answer(doubt),
+                if !self.doubt_with_newest(doubt) {
+                    self.front.gate.answer(doubt);
                 }
                 return match most {
                     Some(_) => self.voice.pages(&changes, self.front.num_pages()),
@@ -127,7 +129,69 @@ impl Supervisor<'_> {
                 }
             }
         }
+        if self.boot.as_ref().is_some_and(|boot| self.keeps(boot)) {
+            let later = Batch {
+                changes,
+                doubt,
+                since,
+            };
+            self.behind = Some(match self.behind.take() {
+                Some(behind) => behind.with(later),
+                None => later,
+            });
+            // It is wanted as soon as this start has come to its end.
+            self.start_ahead();
+            return Ok(());
+        }
         self.begin_boot(changes, since, doubt)
+    }
+
+    /// Whether newer code waits for a boot.
+    fn keeps(&self, boot: &Boot) -> bool {
+        !boot.waits() && self.pace.keeps(boot.since.elapsed(), boot.begun.elapsed())
+    }
+
+    /// Has the verdict on the newest code that is on its way answer a doubt,
+    /// too; whether there is any.
+    pub(super) fn doubt_with_newest(&mut self, doubt: u64) -> bool {
+        let behind = self.behind.as_mut().map(|behind| &mut behind.doubt);
+        let newest = behind.or(self.boot.as_mut().map(|boot| &mut boot.doubt));
+        let Some(known) = newest else {
+            return false;
+        };
+        *known = doubt.max(*known);
+        true
+    }
+
+    /// When code that has waited for an older start is to start.
+    pub(super) fn behind_due(&self) -> Option<Instant> {
+        self.behind.as_ref()?;
+        Some(match &self.boot {
+            Some(boot) => boot.begun + self.pace.patience(),
+            None => self.judged + self.shown_for(),
+        })
+    }
+
+    /// Least time that code serves for which newer code has waited: where it has
+    /// to go first nobody would meet it otherwise.
+    const fn shown_for(&self) -> Duration {
+        match self.rules.strategy {
+            Strategy::Overlap => Duration::ZERO,
+            Strategy::StopFirst => SHOWN,
+        }
+    }
+
+    pub(super) fn begin_behind(&mut self, now: Instant) -> Result<(), CliError> {
+        if self.behind_due().is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        if self.boot.is_some() {
+            self.pace.gave_up();
+        }
+        match self.behind.take() {
+            Some(behind) => self.begin_boot(behind.changes, behind.since, behind.doubt),
+            None => Ok(()),
+        }
     }
 
     /// Ends a boot whose code is not the newest any more; returns what it was for.
@@ -150,23 +214,25 @@ impl Supervisor<'_> {
 
     /// A boot that is also for what the one was for whose place it takes, and
     /// whether that one has waited for a worker to go.
-    fn newest(
-        &mut self,
-        mut changes: Vec<Change>,
-        mut since: Instant,
-        mut doubt: u64,
-    ) -> (Boot, bool) {
+    fn newest(&mut self, changes: Vec<Change>, since: Instant, doubt: u64) -> (Boot, bool) {
         let has_waited = self.boot.as_ref().is_some_and(Boot::waits);
-        if let Some(before) = self.cancel_boot() {
-            since = since.min(before.since);
-            doubt = doubt.max(before.doubt);
-            for change in before.changes {
-                if !changes.contains(&change) {
-                    changes.push(change);
-                }
-            }
+        let mut whole = Batch {
+            changes,
+            doubt,
+            since,
+        };
+        if let Some(behind) = self.behind.take() {
+            whole = whole.with(behind);
         }
-        (Boot::new(changes, since, doubt), has_waited)
+        if let Some(before) = self.cancel_boot() {
+            whole = whole.with(Batch {
+                changes: before.changes,
+                doubt: before.doubt,
+                since: before.since,
+            });
+        }
+        let boot = Boot::new(whole.changes, whole.since, whole.doubt);
+        (boot, has_waited)
     }
 
     pub(super) fn begin_boot(
@@ -316,15 +382,18 @@ impl Supervisor<'_> {
             self.retire(old);
         }
         let now = Instant::now();
+        let elapsed = now.saturating_duration_since(boot.begun);
+        self.judged = now;
+        self.pace.served(elapsed);
         if let Some(heading) = self.heading.take() {
             return self.voice.listening(&heading, pid, None);
         }
-        self.voice.reloaded(
-            &boot.changes,
-            now - boot.since,
-            now.saturating_duration_since(boot.begun),
-            pid,
-        )
+        let verdict = Verdict {
+            changes: &boot.changes,
+            elapsed: now - boot.since,
+            is_superseded: self.behind.is_some(),
+        };
+        self.voice.reloaded(&verdict, elapsed, pid)
     }
 
     /// Notes that the newest code does not work, unless it may be half of it.
@@ -388,6 +457,8 @@ impl Supervisor<'_> {
         all.dedup();
         let loaded = boot.stamped(&all);
         self.watcher.loaded(loaded.clone());
+        self.judged = Instant::now();
+        self.pace.failed();
         let is_stale = self.serving.is_some();
         self.front.fail(failure.clone(), &loaded);
         self.front.gate.answer(boot.doubt);
@@ -395,8 +466,12 @@ impl Supervisor<'_> {
         if let Some(heading) = self.heading.take() {
             return self.voice.listening(&heading, None, Some(failure));
         }
-        let elapsed = boot.since.elapsed();
-        self.voice.failed(&boot.changes, failure, is_stale, elapsed)
+        let verdict = Verdict {
+            changes: &boot.changes,
+            elapsed: boot.since.elapsed(),
+            is_superseded: self.behind.is_some(),
+        };
+        self.voice.failed(&verdict, failure, is_stale)
     }
 }
 

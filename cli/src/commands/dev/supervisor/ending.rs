@@ -96,9 +96,7 @@ impl Supervisor<'_> {
         if self.boot.is_some() {
             // What replaces it is on its way, and answers for it.
             let doubt = self.front.gate.raised(|| ());
-            if let Some(boot) = &mut self.boot {
-                boot.doubt = boot.doubt.max(doubt);
-            }
+            self.doubt_with_newest(doubt);
             return Ok(());
         }
         let doubt = self.front.gate.raised(|| ());
@@ -122,7 +120,6 @@ impl Supervisor<'_> {
             told_by: Instant::now() + self.rules.grace,
             ended_by: None,
         });
-        self.retire_due(Instant::now());
     }
 
     pub(super) fn retire_due(&mut self, now: Instant) {
@@ -166,7 +163,8 @@ impl Supervisor<'_> {
     /// Starts the next interpreter, unless there is one.
     pub(super) fn start_ahead(&mut self) {
         let is_wanted = self.rules.starts_ahead && self.ahead.is_none();
-        if !is_wanted || self.boot.is_some() || self.stop.is_some() {
+        let is_too_early = self.boot.is_some() && self.behind.is_none();
+        if !is_wanted || is_too_early || self.stop.is_some() {
             return;
         }
         // Where there is no process to spare a reload says so.
@@ -198,6 +196,7 @@ impl Supervisor<'_> {
             finished: true,
         });
         self.keys = None;
+        self.behind = None;
         self.cancel_boot();
         self.drop_ahead();
         // Nobody who waits for a verdict gets one any more.
@@ -216,6 +215,26 @@ impl Supervisor<'_> {
             }
         }
         self.voice.stopping(signal, io::stderr().is_terminal())
+    }
+
+    /// Tells workers to end, and ends those by force that have not.
+    pub(super) fn end_overdue(&mut self, now: Instant) -> Result<(), CliError> {
+        let Some(stop) = &mut self.stop else {
+            return Ok(());
+        };
+        if stop.workers_due.is_some_and(|due| now >= due) {
+            stop.workers_due = None;
+            self.end_workers();
+        }
+        let Some(stop) = self.stop.as_mut().filter(|stop| now >= stop.deadline) else {
+            return Ok(());
+        };
+        stop.finished = false;
+        stop.is_drained = true;
+        // Once more if one does not go even so, but not all the time.
+        stop.deadline = now + LOOK;
+        self.team.crew.kill_all();
+        Ok(())
     }
 
     /// Has every worker end.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! change ──▶ Booting ──ready──▶ Serving ──next one serves──▶ Retiring ──▶ ended
-//!               │  └─ next change: ended, and the newest code boots
+//!               │  └─ next change: ended, and the newest code boots; or, where
+//!               │     changes do not cease, it boots after the verdict
 //!               └─failed──▶ the last good worker goes on, or the front says why
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod boot;
 mod ending;
+mod pace;
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
@@ -23,6 +25,7 @@ use justapi_core::DrainReport;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use self::boot::Boot;
+use self::pace::Pace;
 use super::front::{Front, Open};
 use super::keys::{Key, Keys};
 use super::team::Team;
@@ -128,6 +131,11 @@ pub(super) struct Supervisor<'a> {
     has_terminal: bool,
     serving: Option<u64>,
     boot: Option<Boot>,
+    /// What has changed since, where newer code waits for that start.
+    behind: Option<Batch>,
+    pace: Pace,
+    /// When the last verdict was given.
+    judged: Instant,
     ahead: Option<u64>,
     ahead_due: Option<Instant>,
     /// The folder that it is in.
@@ -176,6 +184,9 @@ impl<'a> Supervisor<'a> {
             has_terminal: io::stdin().is_terminal(),
             serving: None,
             boot: None,
+            behind: None,
+            pace: Pace::default(),
+            judged: Instant::now(),
             ahead: None,
             ahead_due: None,
             ahead_place: None,
@@ -285,6 +296,7 @@ impl<'a> Supervisor<'a> {
             verdict.into_iter().chain(late.filter(|late| *late > now))
         });
         let due = retiring.chain(stop).chain(verdict).chain(self.ahead_due);
+        let due = due.chain(self.behind_due());
         let due = due.chain(self.team.crew.last_words_end()).min();
         due.map_or(LOOK, |due| due.saturating_duration_since(now))
             .min(LOOK)
@@ -294,21 +306,8 @@ impl<'a> Supervisor<'a> {
     fn catch_up(&mut self) -> Result<(), CliError> {
         let now = Instant::now();
         self.retire_due(now);
-        if let Some(stop) = &mut self.stop {
-            if stop.workers_due.is_some_and(|due| now >= due) {
-                stop.workers_due = None;
-                self.end_workers();
-            }
-            if let Some(stop) = &mut self.stop
-                && now >= stop.deadline
-            {
-                stop.finished = false;
-                stop.is_drained = true;
-                // Once more if one does not go even so, but not all the time.
-                stop.deadline = now + LOOK;
-                self.team.crew.kill_all();
-            }
-            return Ok(());
+        if self.stop.is_some() {
+            return self.end_overdue(now);
         }
         if let Some(boot) = &mut self.boot
             && let Some(number) = self.debugged
@@ -351,6 +350,7 @@ impl<'a> Supervisor<'a> {
         {
             self.fail(&failure, &files)?;
         }
+        self.begin_behind(now)?;
         if self.ahead_due.is_some_and(|due| now >= due) {
             self.ahead_due = None;
             self.start_ahead();

@@ -138,6 +138,10 @@ class Dev:
         """`GET path` on a connection of its own."""
         return httpx.get(self.url + path, headers=headers, timeout=PATIENCE)
 
+    def post(self, path: str, content: bytes) -> httpx.Response:
+        """`POST path` on a connection of its own."""
+        return httpx.post(self.url + path, content=content, timeout=PATIENCE)
+
     def serves(self, version: str) -> None:
         """Waits until the application answers with this version."""
         eventually(f"{version} is served", lambda: self.get().text == json.dumps(version))

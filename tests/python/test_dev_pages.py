@@ -179,9 +179,7 @@ def test_pages_of_its_own_are_for_its_hosts_alone(tmp_path: Path) -> None:
         refused = dev.get("/", host="evil.example", **BROWSER)
         assert "secret" not in refused.text
         write(tmp_path / "justapi.toml", '[server]\ntrusted_proxies = ["10.0.0.1"]\n')
-        eventually(
-            "it says what counts later", lambda: "trusted hosts or proxies have changed" in dev.said
-        )
+        assert dev.wait_for("note")["settings"] == ["server.trusted_proxies"]
 
 
 SEEN = """
@@ -276,6 +274,67 @@ def test_variables_and_settings_are_read_anew(tmp_path: Path) -> None:
         write(tmp_path / "justapi.toml", "")
         dev.wait_for("reload", 4)
         assert dev.get().text == '"1"'
+
+
+SIZE = """
+from justapi import Request
+
+@app.post("/size")
+async def size(request: Request):
+    return len(await request.body())
+"""
+
+
+def test_settings_that_do_not_hold_are_told_of(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", after=SIZE))
+    settings = tmp_path / "justapi.toml"
+    write(settings, "[server.limits]\nbody = '1KiB'\n")
+    with Dev(tmp_path) as dev:
+        assert dev.post("/size", b"x" * 2048).status_code == 413
+        # A port and a backlog need another start, the limit does not.
+        elsewhere = "[server]\nbacklog = 7\nhost = '127.0.0.2'\n"
+        write(settings, f"{elsewhere}[server.limits]\nbody = '9KiB'\n")
+        assert dev.post("/size", b"x" * 2048).json() == 2048
+        note = dev.wait_for("note")
+        assert note["settings"] == ["server.host", "server.backlog"]
+        assert "counts after a restart of justapi dev" in note["text"]
+        assert note["text"] in dev.said
+        # Said once as long as it is the same.
+        write(settings, elsewhere)
+        dev.wait_for("reload", 2)
+        # An address of its own for metrics is none that new code could listen on.
+        write(settings, "[metrics]\naddr = '127.0.0.1:0'\n")
+        assert dev.wait_for("note", 2)["settings"] == ["metrics.addr"]
+        dev.wait_for("reload", 3)
+        assert dev.get().text == '"1"'
+        assert len(dev.events("note")) == 2
+        assert dev.events("failed") == []
+
+
+def test_settings_that_are_wrong_are_failures(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    settings = tmp_path / "justapi.toml"
+    with Dev(tmp_path) as dev:
+        # A value that is none.
+        write(settings, "[server]\n\ngraceful = 30\n")
+        answer = dev.get()
+        assert (answer.text, answer.headers["x-justapi-stale"]) == ('"1"', "1")
+        failed = dev.wait_for("failed")
+        assert (failed["error"]["file"], failed["error"]["line"]) == ("justapi.toml", 3)
+        assert "server.graceful" in failed["error"]["what"]
+        assert failed["stale"] is True
+        assert "justapi.toml:3" in dev.said
+        # One that goes with no other.
+        write(settings, "[server]\ndocs = true\n")
+        failed = dev.wait_for("failed", 2)
+        assert "server.docs" in failed["error"]["what"]
+        # A name that is none stops nothing.
+        write(settings, "[server]\nprot = 9000\n")
+        dev.wait_for("reload")
+        eventually("the name is told of", lambda: "`server.prot`" in dev.said)
+        answer = dev.get()
+        assert answer.text == '"1"'
+        assert "x-justapi-stale" not in answer.headers
 
 
 def test_a_package_that_is_installed_is_found(tmp_path: Path) -> None:

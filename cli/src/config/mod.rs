@@ -148,6 +148,11 @@ impl Config {
         &self.warnings
     }
 
+    /// What was odd, for whoever needs the rest no more.
+    pub(crate) fn into_warnings(self) -> Vec<Warning> {
+        self.warnings
+    }
+
     /// Every setting with its value and origin, in table order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static Setting, &Value, &Origin)> {
         SETTINGS

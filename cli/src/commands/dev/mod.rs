@@ -4,6 +4,7 @@
 //! each on to a worker that has loaded the newest code, or says why there is
 //! none. See `docs/adr/0024-the-dev-server-passes-requests-on.md`.
 
+mod at_start;
 mod environment_file;
 mod failure;
 mod front;
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 
 use self::front::{Front, Open};
 use self::keys::Keys;
-use self::supervisor::{Event, Parts, Reread, Rules, Strategy, Supervisor};
+use self::supervisor::{Event, Parts, Reread, Rules, Settings, Strategy, Supervisor};
 use self::team::{Orders, Team};
 use self::voice::{Heading, Voice};
 use super::serve::failure::explain;
@@ -254,30 +255,27 @@ impl<'a> Project<'a> {
             let given: &[Given] = &given;
             let config = Config::load(explicit.as_deref(), given)?;
             let plan = Plan::new(&config)?;
+            python::check(&config)?;
             plan.check_files(true)?;
             Ok((config, plan))
         };
-        let first = load().ok().and_then(|(_, plan)| {
-            let listens = plan.listens().ok()?;
-            let hosts = front_hosts(&plan, &listens);
-            Some((listens, hosts))
-        });
+        let first = load().ok().map(|(config, _)| config);
         Box::new(move |team| {
             let (config, plan) = load()?;
             let listens = plan.listens()?;
             team.orders.environment = environment_file::read(&env_file)?;
-            team.orders.settings = told.of(&config, &plan, &listens);
+            let mut settings = told.of(&config, &plan, &listens);
+            if plan.metrics_address().is_some() && team.orders.metrics.is_none() {
+                // Nobody listens there.
+                settings["server"]["metrics"] = json!(justapi_core::MetricsMount::Off);
+            }
+            team.orders.settings = settings;
             team.orders.keeps_claims = trusts_proxies(&config);
-            let what = match &first {
-                Some((before, _)) if *before != listens => "the address has",
-                Some((_, before)) if *before != front_hosts(&plan, &listens) => {
-                    "the trusted hosts or proxies have"
-                }
-                _ => return Ok(None),
-            };
-            Ok(Some(format!(
-                "{what} changed in the settings: that counts after a restart of justapi dev"
-            )))
+            let changed = |first| at_start::changed(first, &config);
+            Ok(Settings {
+                unapplied: first.as_ref().map(changed).unwrap_or_default(),
+                warnings: config.into_warnings(),
+            })
         })
     }
 }
@@ -291,15 +289,6 @@ fn grace_of(config: &Config, plan: &Plan) -> Duration {
 
 fn trusts_proxies(config: &Config) -> bool {
     *config.origin("server.trusted_proxies") != Origin::Default
-}
-
-/// What decides whom the front answers, as it is written in the settings.
-fn front_hosts(plan: &Plan, listens: &[justapi_core::Listen]) -> impl PartialEq + use<> {
-    let whole = plan.server_config(listens);
-    (
-        (whole.trusted_hosts, whole.trusts_loopback),
-        (whole.trusted_proxies, whole.forwarded_header),
-    )
 }
 
 /// The server that clients talk to: what belongs to a connection is its own,

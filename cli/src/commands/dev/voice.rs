@@ -13,7 +13,7 @@ use super::keys::{self, Key};
 use super::watch::{Change, Mode, shown};
 use crate::commands::serve::signal_name;
 use crate::error::CliError;
-use crate::ui::{Ui, arrow, faint, good, heading, is_utf8, link};
+use crate::ui::{Ui, arrow, faint, good, heading, is_utf8, link, odd};
 
 const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Files that a line names.
@@ -233,6 +233,17 @@ impl Voice<'_> {
     pub(super) fn note(&self, text: &str) -> Result<(), CliError> {
         self.ui
             .event("note", json!({"text": text}), &format!("{text}\n"))
+    }
+
+    /// Settings have changed that count at a start alone.
+    pub(super) fn needs_restart(&self, keys: &[&str]) -> Result<(), CliError> {
+        let has = if keys.len() == 1 { "has" } else { "have" };
+        let keys_named = keys.join(", ");
+        let text =
+            format!("{keys_named} {has} changed: that counts after a restart of justapi dev");
+        let human = format!("{} {text}\n", odd("!"));
+        self.ui
+            .event("note", json!({"text": text, "settings": keys}), &human)
     }
 
     pub(super) fn verbose(&self, text: &str) {

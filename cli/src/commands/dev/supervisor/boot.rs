@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::super::failure::Failure;
 use super::super::voice::Verdict;
 use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
-use super::{Retiring, Strategy, Supervisor};
+use super::{Retiring, Settings, Strategy, Supervisor};
 use crate::commands::serve::python::worker::{Phase, Started};
 use crate::error::CliError;
 
@@ -116,11 +116,7 @@ impl Supervisor<'_> {
         if most == Some(Kind::Settings) {
             self.drop_ahead();
             match (self.rules.reread)(&mut self.team) {
-                Ok(note) => {
-                    if let Some(note) = note {
-                        self.voice.note(&note)?;
-                    }
-                }
+                Ok(settings) => self.tell_of_settings(settings)?,
                 Err(error) => {
                     let (boot, _) = self.newest(changes, since, doubt);
                     self.boot = Some(boot);
@@ -144,6 +140,20 @@ impl Supervisor<'_> {
             return Ok(());
         }
         self.begin_boot(changes, since, doubt)
+    }
+
+    /// Says what of new settings does not hold, once for each change of that.
+    fn tell_of_settings(&mut self, settings: Settings) -> Result<(), CliError> {
+        for warning in &settings.warnings {
+            self.voice.ui.warning(warning);
+        }
+        if self.unapplied != settings.unapplied {
+            self.unapplied = settings.unapplied;
+            if !self.unapplied.is_empty() {
+                return self.voice.needs_restart(&self.unapplied);
+            }
+        }
+        Ok(())
     }
 
     /// Whether newer code waits for a boot.

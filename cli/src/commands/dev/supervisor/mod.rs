@@ -32,6 +32,7 @@ use super::team::Team;
 use super::voice::{Heading, Voice};
 use super::watch::{Batch, Handle, Stamp, Word};
 use crate::commands::serve::python::worker::{self, Started};
+use crate::config::Warning;
 use crate::error::CliError;
 
 /// Time for a worker that starts too slowly to show where it is.
@@ -73,11 +74,19 @@ pub(super) struct Rules {
     pub(super) starts_ahead: bool,
     /// Files that the settings come from.
     pub(super) settings: Vec<PathBuf>,
-    /// Reads the settings anew; what else has to be said of them.
+    /// Reads the settings anew.
     pub(super) reread: Box<Reread>,
 }
 
-pub(super) type Reread = dyn Fn(&mut Team) -> Result<Option<String>, CliError>;
+pub(super) type Reread = dyn Fn(&mut Team) -> Result<Settings, CliError>;
+
+/// What has to be said of settings that were read anew.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// Those that have changed and count after a restart.
+    pub(super) unapplied: Vec<&'static str>,
+    pub(super) warnings: Vec<Warning>,
+}
 
 /// How it ended.
 #[derive(Debug)]
@@ -151,6 +160,8 @@ pub(super) struct Supervisor<'a> {
     packages: Vec<Stamp>,
     retiring: Vec<Retiring>,
     num_crashes: u32,
+    /// Settings that were last said to count after a restart.
+    unapplied: Vec<&'static str>,
     stop: Option<Stop>,
 }
 
@@ -197,6 +208,7 @@ impl<'a> Supervisor<'a> {
             packages: Vec::new(),
             retiring: Vec::new(),
             num_crashes: 0,
+            unapplied: Vec::new(),
             stop: None,
         }
     }

@@ -259,6 +259,79 @@ def test_a_start_that_hangs_is_given_up_for_newer_code(tmp_path: Path) -> None:
         assert dev.get().text == '"1"'
 
 
+WAITING = """
+import os, time
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+def test_a_slow_import_is_told_of(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "site-packages"
+    write(packages / "slow_package.py", WAITING)
+    write(tmp_path / "app.py", app("1", before="import json\nimport slow_package\n"))
+    with Dev(tmp_path, waits=False, PYTHONPATH=str(packages)) as dev:
+        dev.url = dev.wait_for("starting")["url"]
+
+        def seen() -> list[dict[str, object]]:
+            return [event for event in dev.events("waiting") if event["module"]]
+
+        waiting = eventually("where it is", seen)[0]
+        place = (waiting["for"], waiting["file"], waiting["line"], waiting["module"])
+        assert place == ("import", "app.py", 2, "slow_package")
+        assert waiting["ms"] >= 1000
+        assert "app.py:2 imports slow_package" in dev.said
+        assert dev.events("listening", "failed") == []
+        (tmp_path / "go").touch()
+        listening = dev.wait_for("listening")
+        assert (listening["ok"], listening["url"]) == (True, dev.url)
+        assert dev.get().text == '"1"'
+
+
+LIFESPAN = """
+import asyncio, contextlib, os, time
+
+def inner():
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+
+async def outer():
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    BEFORE
+    yield
+    AFTER
+
+app.router.lifespan_context = lifespan
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "place"), [("inner()", "time.sleep(0.01)"), ("await outer()", "await asyncio.sleep")]
+)
+def test_a_slow_startup_is_told_of(tmp_path: Path, call: str, place: str) -> None:
+    slow = LIFESPAN.replace("BEFORE", call).replace("AFTER", "pass")
+    text = app("2", after=slow)
+    write(tmp_path / "app.py", app("1"))
+    with Dev(tmp_path) as dev:
+        dev.save(text)
+
+        def seen() -> list[dict[str, object]]:
+            return [event for event in dev.events("waiting") if event["line"]]
+
+        waiting = eventually("where it is", seen)[0]
+        lines = [number for number, line in enumerate(text.splitlines(), 1) if place in line]
+        loop = {*lines, *(number - 1 for number in lines)}
+        assert (waiting["for"], waiting["file"]) == ("startup", "app.py")
+        assert waiting["line"] in loop
+        assert "still starting up app:app" in dev.said
+        (tmp_path / "go").touch()
+        dev.serves("2")
+
+
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     write(tmp_path / "app.py", app("1"))
     with Dev(tmp_path) as dev:

@@ -406,8 +406,8 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def url(self) -> str:
-        """Where it serves."""
-        self.wait_for("help")
+        """Where it serves, once it does."""
+        self.wait_for("ready in")
         found = re.search(r"http://[\d.]+:\d+", self.shown)
         assert found is not None, self.shown
         return found[0]
@@ -546,6 +546,21 @@ def test_ctrl_z_takes_no_prompt_away(tmp_path: Path) -> None:
         shown.type("c\n")
         shown.wait_for("served in", place)
         assert httpx.get(url, timeout=30).text == '"2"'
+
+
+def test_the_first_lines_wait_for_no_code(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1", before=WAITING))
+    with terminal(tmp_path) as shown:
+        place = shown.wait_for("  dev   app:app")
+        shown.wait_for("http://127.0.0.1:")
+        shown.wait_for("keys: r reload")
+        place = shown.wait_for("still importing app:app (", place)
+        place = shown.wait_for(": it is at app.py:", place)
+        assert "ready" not in shown.shown
+        (tmp_path / "go").touch()
+        shown.wait_for("ready in", place)
+        shown.type("q")
+        assert shown.wait() == 0
 
 
 def test_breakpoints_have_the_terminal(tmp_path: Path) -> None:

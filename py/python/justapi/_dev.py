@@ -20,6 +20,8 @@ from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from justapi._where import Observer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -176,18 +178,29 @@ def _share_terminal(tell: Callable[..., None]) -> None:
     sys.breakpointhook = hook
 
 
-def prepare(given: dict[str, Any], tell: Callable[..., None]) -> None:
+def prepare(given: dict[str, Any], tell: Callable[..., None]) -> Observer:
     """Makes this process a worker of `justapi dev`; returns when it is to load the application.
 
     Args:
         given: What the supervisor says.
         tell: Says something to the supervisor.
+
+    Returns:
+        Who says where it is while that takes long.
     """
     _refuse_racy_bytecode()
     _share_terminal(tell)
     descriptor = given.get("go_fd")
-    if descriptor is None:
-        return
+    if descriptor is not None:
+        _wait_to_go(descriptor, given, tell)
+    folders = _folders_of_environment()
+    observer = Observer(tell, lambda file: not _is_of_environment(file, folders))
+    observer.begin("at")
+    return observer
+
+
+def _wait_to_go(descriptor: int, given: dict[str, Any], tell: Callable[..., None]) -> None:
+    """Loads what comes from the environment, and returns at the word to go on."""
     os.set_inheritable(descriptor, False)
     spoilt = _load_ahead(given.get("modules", []))
     tell(dev={"standby": True, "spoilt": spoilt})

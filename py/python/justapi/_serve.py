@@ -14,13 +14,16 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from justapi import _core, _stopping
 from justapi._lane import LaneSelector, Served, finish_background, routes_of
 from justapi._lanes import CHECK_SECONDS, LAST_SECONDS, LaneThread, end_loop, run_to_end
 from justapi._tracebacks import format_from_user
 from justapi.types import ASGIApp, Message
+
+if TYPE_CHECKING:
+    from justapi._where import Observer
 
 __all__ = ["Lifespan", "SettingRefused", "StartupFailed", "serve"]
 
@@ -47,13 +50,15 @@ class Lifespan:
 
     Args:
         app: The ASGI application.
+        observer: Who says what its start waits for.
 
     Attributes:
         state: What the application left for its requests.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, observer: Observer | None = None) -> None:
         self._app = app
+        self._observer = observer
         self.state: dict[str, Any] = {}
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._from_app: asyncio.Queue[Message] = asyncio.Queue()
@@ -71,6 +76,8 @@ class Lifespan:
             "state": self.state,
         }
         self._task = asyncio.create_task(self._run(scope))
+        if self._observer is not None:
+            self._observer.note("startup", self._task)
         await self._to_app.put({"type": "lifespan.startup"})
         message = await self._next()
         error = self._error()
@@ -188,6 +195,7 @@ def serve(
     owns_sockets: bool = False,
     is_supervised: bool = False,
     public_address: list[Any] | None = None,
+    observer: Observer | None = None,
 ) -> int:
     """Serves until SIGINT or SIGTERM, then drains; a second signal ends what is in flight.
 
@@ -211,6 +219,7 @@ def serve(
             for each thread of a supervisor that is killed; one that lives ends us by force.
         public_address: Host and port that clients know, where the sockets are behind another
             server's.
+        observer: Who says what a start waits for.
 
     Returns:
         The exit code.
@@ -241,7 +250,7 @@ def serve(
     async def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.keep_signal_handler(number, functools.partial(on_signal, number))
-        lifespan = Lifespan(app)
+        lifespan = Lifespan(app, observer)
         await lifespan.start()
         name = sockets[0].getsockname() if sockets else None
         if public_address is not None:

@@ -170,13 +170,18 @@ def main() -> int:
     _run.is_worker = True
     ready = _Ready(given["ready_fd"])
     dev = given.get("dev")
+    observer = None
     if dev is not None:
         from justapi import _dev
 
-        _dev.prepare(dev, ready.tell)
+        observer = _dev.prepare(dev, ready.tell)
 
     def loaded() -> dict[str, Any]:
-        return {} if dev is None else {"dev": _dev.loaded()}
+        if observer is None:
+            return {}
+        # What is told next is more than a pipe takes at once.
+        observer.end()
+        return {"dev": _dev.loaded()}
 
     folder = given.get("app_dir") or str(Path.cwd())
     if folder not in sys.path:
@@ -217,6 +222,7 @@ def main() -> int:
             owns_sockets=given.get("owns_sockets", False),
             public_address=given.get("public_address"),
             when_ready=lambda addresses: ready.tell(ready=True, addresses=addresses, **loaded()),
+            observer=observer,
         )
     except StartupFailed as error:
         shown = str(error)

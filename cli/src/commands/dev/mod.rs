@@ -165,6 +165,7 @@ impl<'a> Project<'a> {
         let voice = Voice {
             ui: self.ui,
             root: self.root.clone(),
+            app: self.app.clone(),
             is_verbose: self.is_verbose,
             url: urls.first().cloned(),
         };

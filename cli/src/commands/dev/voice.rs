@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use signal_hook::consts::SIGINT;
 
 use super::failure::Failure;
 use super::keys::{self, Key};
 use super::watch::{Change, Mode, shown};
+use crate::commands::serve::python::worker::Whereabouts;
 use crate::commands::serve::signal_name;
 use crate::error::CliError;
 use crate::ui::{Ui, arrow, faint, good, heading, is_utf8, link, odd};
@@ -19,7 +20,7 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Files that a line names.
 const MAX_NAMED: usize = 3;
 
-/// What the first lines say, once it is known whether the code works.
+/// What the first lines say.
 #[derive(Debug)]
 pub(super) struct Heading {
     pub(super) app: String,
@@ -62,19 +63,15 @@ impl Verdict<'_> {
 pub(super) struct Voice<'a> {
     pub(super) ui: &'a Ui,
     pub(super) root: PathBuf,
+    pub(super) app: String,
     pub(super) is_verbose: bool,
     /// The page that the key `o` opens.
     pub(super) url: Option<String>,
 }
 
 impl Voice<'_> {
-    /// Where it listens, and whether the code works.
-    pub(super) fn listening(
-        &self,
-        heading_of: &Heading,
-        pid: Option<i32>,
-        failure: Option<&Failure>,
-    ) -> Result<(), CliError> {
+    /// Where it listens, while the code starts for the first time.
+    pub(super) fn starting(&self, heading_of: &Heading) -> Result<(), CliError> {
         let Heading {
             app,
             python,
@@ -100,22 +97,103 @@ impl Voice<'_> {
             self.root.display()
         )));
         self.ui.event(
-            "listening",
-            json!({
-                "url": urls.first(),
-                "urls": urls,
-                "application": app,
-                "python": python,
-                "ok": failure.is_none(),
-                "worker": pid,
-                "pid": std::process::id(),
-            }),
+            "starting",
+            Value::Object(fields_of(heading_of)),
             &(lines.join("\n") + "\n"),
-        )?;
-        match failure {
-            Some(failure) => self.failed(&Verdict::FIRST, failure, false),
-            None => Ok(()),
+        )
+    }
+
+    /// The first code serves.
+    pub(super) fn ready(
+        &self,
+        heading: &Heading,
+        pid: Option<i32>,
+        elapsed: Duration,
+    ) -> Result<(), CliError> {
+        self.listening(
+            heading,
+            &json!({"ok": true, "worker": pid, "ms": milliseconds(elapsed)}),
+            &format!("  ready in {} ms\n", elapsed.as_millis()),
+        )
+    }
+
+    /// The first code does not work.
+    pub(super) fn failed_first(
+        &self,
+        heading: &Heading,
+        failure: &Failure,
+    ) -> Result<(), CliError> {
+        self.listening(heading, &json!({"ok": false, "worker": null}), "")?;
+        self.failed(&Verdict::FIRST, failure, false)
+    }
+
+    fn listening(&self, heading: &Heading, more: &Value, human: &str) -> Result<(), CliError> {
+        let mut fields = fields_of(heading);
+        if let Value::Object(more) = more {
+            fields.extend(more.clone());
         }
+        self.ui.event("listening", Value::Object(fields), human)
+    }
+
+    /// Code takes long to start.
+    pub(super) fn waits(
+        &self,
+        at: Option<&Whereabouts>,
+        elapsed: Duration,
+    ) -> Result<(), CliError> {
+        let unknown = Whereabouts {
+            during: "import".to_owned(),
+            ..Whereabouts::default()
+        };
+        let at = at.unwrap_or(&unknown);
+        let what = match at.during.as_str() {
+            "startup" => "starting up",
+            _ => "importing",
+        };
+        let place = match (self.line_of(at), &at.module) {
+            (Some(line), Some(module)) => format!(": {line} imports {module}"),
+            (Some(line), None) => format!(": it is at {line}"),
+            (None, _) => String::new(),
+        };
+        self.waiting(
+            &at.during,
+            Some(at),
+            elapsed,
+            &format!("still {what} {} ({} s){place}", self.app, elapsed.as_secs()),
+        )
+    }
+
+    /// Code has to wait for the one that runs to end.
+    pub(super) fn waits_for_end(&self, elapsed: Duration) -> Result<(), CliError> {
+        let seconds = elapsed.as_secs();
+        let text = format!("still waiting for the running code to end ({seconds} s)");
+        self.waiting("end", None, elapsed, &text)
+    }
+
+    fn waiting(
+        &self,
+        reason: &str,
+        at: Option<&Whereabouts>,
+        elapsed: Duration,
+        text: &str,
+    ) -> Result<(), CliError> {
+        let file = at.and_then(|at| at.file.as_deref());
+        self.ui.event(
+            "waiting",
+            json!({
+                "for": reason,
+                "ms": milliseconds(elapsed),
+                "file": file.map(|file| shown(file, &self.root)),
+                "line": at.and_then(|at| at.line),
+                "module": at.and_then(|at| at.module.as_deref()),
+            }),
+            &format!("{}\n", faint(text)),
+        )
+    }
+
+    fn line_of(&self, at: &Whereabouts) -> Option<String> {
+        let file = shown(at.file.as_deref()?, &self.root);
+        Some(format!("{file}:{}", at.line?))
     }
 
     pub(super) fn watching(
@@ -292,6 +370,21 @@ impl Voice<'_> {
     /// The changed files, or the word that there are none.
     fn cause(&self, changes: &[Change]) -> String {
         cause(changes, &self.root)
+    }
+}
+
+/// What is known before the code has started.
+fn fields_of(heading: &Heading) -> Map<String, Value> {
+    let fields = json!({
+        "url": heading.urls.first(),
+        "urls": heading.urls,
+        "application": heading.app,
+        "python": heading.python,
+        "pid": std::process::id(),
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::failure::Failure;
 use super::super::voice::Verdict;
 use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
 use super::{Retiring, Settings, Strategy, Supervisor};
-use crate::commands::serve::python::worker::{Phase, Started};
+use crate::commands::serve::python::worker::{Phase, Started, Whereabouts};
 use crate::error::CliError;
 
 /// Age that a file has to have before the word that it does not work counts:
@@ -22,6 +22,8 @@ const SETTLED: Duration = Duration::from_millis(60);
 const AHEAD: Duration = Duration::from_millis(40);
 /// Time to answer those who have waited for code that goes before the next starts.
 const SHOWN: Duration = Duration::from_millis(100);
+/// What takes longer to start is told of, and again at three times that.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// New code on its way to serve.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub(super) struct Boot {
     /// A verdict that is not final yet.
     pub(super) verdict: Option<(Failure, Vec<PathBuf>, Instant)>,
     pub(super) is_retried: bool,
+    /// Where its worker was last, if it has said so.
+    at: Option<Whereabouts>,
+    /// How often it was said that it takes long.
+    num_words: u32,
 }
 
 impl Supervisor<'_> {
@@ -300,6 +306,7 @@ impl Supervisor<'_> {
             None => self.team.start(),
         };
         boot.begun = Instant::now();
+        boot.num_words = 0;
         match started {
             Ok(number) => {
                 boot.number = Some(number);
@@ -349,6 +356,12 @@ impl Supervisor<'_> {
             return Ok(());
         }
         let is_booting = |boot: &Boot| boot.number == Some(number);
+        if let Some(at) = started.dev.at {
+            if let Some(boot) = self.boot.as_mut().filter(|boot| is_booting(boot)) {
+                boot.at = Some(at);
+            }
+            return Ok(());
+        }
         if !self.boot.as_ref().is_some_and(is_booting) {
             return Ok(());
         }
@@ -395,8 +408,9 @@ impl Supervisor<'_> {
         let elapsed = now.saturating_duration_since(boot.begun);
         self.judged = now;
         self.pace.served(elapsed);
+        self.announce()?;
         if let Some(heading) = self.heading.take() {
-            return self.voice.listening(&heading, pid, None);
+            return self.voice.ready(&heading, pid, elapsed);
         }
         let verdict = Verdict {
             changes: &boot.changes,
@@ -404,6 +418,24 @@ impl Supervisor<'_> {
             is_superseded: self.behind.is_some(),
         };
         self.voice.reloaded(&verdict, elapsed, pid)
+    }
+
+    /// Says that the newest code takes long to start, and where it is.
+    pub(super) fn tell_of_slow_boot(&mut self, now: Instant) -> Result<(), CliError> {
+        let Some(boot) = &mut self.boot else {
+            return Ok(());
+        };
+        if boot.word_due().is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        while boot.word_due().is_some_and(|due| now >= due) {
+            boot.num_words += 1;
+        }
+        let elapsed = now.saturating_duration_since(boot.begun);
+        if boot.waits() {
+            return self.voice.waits_for_end(elapsed);
+        }
+        self.voice.waits(boot.at.as_ref(), elapsed)
     }
 
     /// Notes that the newest code does not work, unless it may be half of it.
@@ -473,8 +505,9 @@ impl Supervisor<'_> {
         self.front.fail(failure.clone(), &loaded);
         self.front.gate.answer(boot.doubt);
         self.ahead_due = Some(Instant::now() + AHEAD);
+        self.announce()?;
         if let Some(heading) = self.heading.take() {
-            return self.voice.listening(&heading, None, Some(failure));
+            return self.voice.failed_first(&heading, failure);
         }
         let verdict = Verdict {
             changes: &boot.changes,
@@ -496,7 +529,15 @@ impl Boot {
             doubt,
             verdict: None,
             is_retried: false,
+            at: None,
+            num_words: 0,
         }
+    }
+
+    /// When it is to be said that it takes long: ever more rarely.
+    pub(super) fn word_due(&self) -> Option<Instant> {
+        let after = SLOW * 3_u32.pow(self.num_words);
+        self.verdict.is_none().then(|| self.begun + after)
     }
 
     /// Whether it has to wait for a worker to go.

@@ -196,6 +196,7 @@ impl Supervisor<'_> {
             finished: true,
         });
         self.keys = None;
+        self.heading_due = None;
         self.behind = None;
         self.cancel_boot();
         self.drop_ahead();

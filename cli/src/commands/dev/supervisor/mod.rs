@@ -37,6 +37,8 @@ use crate::error::CliError;
 
 /// Time for a worker that starts too slowly to show where it is.
 const SHOW: Duration = Duration::from_millis(200);
+/// Longest wait for the number of watched folders, which the first lines name.
+const HEADING: Duration = Duration::from_millis(100);
 /// Longest sleep.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -128,7 +130,10 @@ struct Stop {
 
 pub(super) struct Supervisor<'a> {
     voice: Voice<'a>,
+    /// Until the first verdict.
     heading: Option<Heading>,
+    /// When it is shown at the latest, until it is.
+    heading_due: Option<Instant>,
     team: Team,
     rules: Rules,
     front: Arc<Front>,
@@ -184,6 +189,7 @@ impl<'a> Supervisor<'a> {
         Self {
             voice: parts.voice,
             heading: Some(parts.heading),
+            heading_due: Some(Instant::now() + HEADING),
             team: parts.team,
             rules: parts.rules,
             front: parts.front,
@@ -269,6 +275,7 @@ impl<'a> Supervisor<'a> {
                 if let Some(heading) = &mut self.heading {
                     heading.watching = Some((mode, num_folders));
                 }
+                self.announce()?;
                 self.voice.watching(mode, num_files, num_folders)
             }
             Event::Watcher(Word::Warning(warning)) => {
@@ -284,6 +291,14 @@ impl<'a> Supervisor<'a> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Says where it listens, once.
+    fn announce(&mut self) -> Result<(), CliError> {
+        match (self.heading_due.take(), &self.heading) {
+            (Some(_), Some(heading)) => self.voice.starting(heading),
+            _ => Ok(()),
         }
     }
 
@@ -305,10 +320,11 @@ impl<'a> Supervisor<'a> {
         let verdict = self.boot.iter().flat_map(|boot| {
             let verdict = boot.verdict.as_ref().map(|(_, _, due)| *due);
             let late = boot.number.map(|_| boot.begun + self.rules.start_timeout);
-            verdict.into_iter().chain(late.filter(|late| *late > now))
+            let late = late.filter(|late| *late > now);
+            verdict.into_iter().chain(late).chain(boot.word_due())
         });
         let due = retiring.chain(stop).chain(verdict).chain(self.ahead_due);
-        let due = due.chain(self.behind_due());
+        let due = due.chain(self.behind_due()).chain(self.heading_due);
         let due = due.chain(self.team.crew.last_words_end()).min();
         due.map_or(LOOK, |due| due.saturating_duration_since(now))
             .min(LOOK)
@@ -363,6 +379,10 @@ impl<'a> Supervisor<'a> {
             self.fail(&failure, &files)?;
         }
         self.begin_behind(now)?;
+        self.tell_of_slow_boot(now)?;
+        if self.heading_due.is_some_and(|due| now >= due) {
+            self.announce()?;
+        }
         if self.ahead_due.is_some_and(|due| now >= due) {
             self.ahead_due = None;
             self.start_ahead();

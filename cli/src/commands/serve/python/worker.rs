@@ -55,7 +55,7 @@ pub(crate) struct Started {
     /// The route that the thread ran last that has crashed.
     pub(crate) ran: Option<String>,
     /// What it says to `justapi dev` alone.
-    pub(crate) dev: Loaded,
+    pub(crate) dev: Box<Loaded>,
 }
 
 /// What a worker of `justapi dev` has loaded.
@@ -74,6 +74,21 @@ pub(crate) struct Loaded {
     pub(crate) environment: Vec<PathBuf>,
     /// Whether a debugger has the terminal, when that has changed.
     pub(crate) debugged: Option<bool>,
+    /// Where its start is, while that takes long.
+    pub(crate) at: Option<Whereabouts>,
+}
+
+/// Where a worker of `justapi dev` is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Whereabouts {
+    /// `import` or `startup`.
+    pub(crate) during: String,
+    /// The line of the application that it is in, if it is in any.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) line: Option<usize>,
+    /// The module that this line imports.
+    pub(crate) module: Option<String>,
 }
 
 /// A worker that runs.

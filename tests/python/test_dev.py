@@ -332,6 +332,27 @@ def test_a_slow_startup_is_told_of(tmp_path: Path, call: str, place: str) -> Non
         dev.serves("2")
 
 
+@pytest.mark.parametrize("call", ["inner()", "await outer()"])
+def test_a_shutdown_that_does_not_end_is_named(tmp_path: Path, call: str) -> None:
+    slow = LIFESPAN.replace("BEFORE", "pass").replace("AFTER", call)
+    write(tmp_path / "app.py", app("1", after=slow))
+    with Dev(tmp_path, "--graceful", "2s") as dev:
+        first = dev.wait_for("listening")["worker"]
+        dev.save(app("2", after=slow))
+        dev.serves("2")
+        killed = dev.wait_for("killed")
+        assert (killed["worker"], killed["for"], killed["file"]) == (first, "lifespan", "app.py")
+        assert killed["ms"] == 3000
+        named = f"the shutdown of its lifespan had not ended, at app.py:{killed['line']}"
+        assert named in dev.said
+        assert dev.stop() == 130
+        # Once for each worker.
+        last = dev.wait_for("reload")["worker"]
+        assert [event["worker"] for event in dev.events("killed")] == [first, last]
+        assert "every request finished, but not the application" in dev.said
+        eventually("both have gone", lambda: not is_alive(first) and not is_alive(last))
+
+
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     write(tmp_path / "app.py", app("1"))
     with Dev(tmp_path) as dev:

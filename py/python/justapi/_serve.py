@@ -31,6 +31,8 @@ logger = logging.getLogger("justapi")
 
 _Ts = TypeVarTuple("_Ts")
 
+LATE_SECONDS = 0.2
+"""Time beyond the grace time after which it is said what the stop waits for."""
 LAST_LANES_SECONDS = 1.0
 """Time beyond the grace time after which a lane is left alone that does not end."""
 
@@ -63,6 +65,11 @@ class Lifespan:
         self._to_app: asyncio.Queue[Message] = asyncio.Queue()
         self._from_app: asyncio.Queue[Message] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """Where the application has its lifespan, if it has one."""
+        return self._task
 
     async def start(self) -> None:
         """Starts the application.
@@ -219,7 +226,7 @@ def serve(
             for each thread of a supervisor that is killed; one that lives ends us by force.
         public_address: Host and port that clients know, where the sockets are behind another
             server's.
-        observer: Who says what a start waits for.
+        observer: Who says what a start or a stop waits for.
 
     Returns:
         The exit code.
@@ -298,6 +305,12 @@ def serve(
             if not stop.is_set():
                 when_worn_out()
         await stop.wait()
+
+        def observe(during: str, task: asyncio.Task[None] | None = None) -> None:
+            if observer is not None:
+                observer.stopping(during, task, grace + LATE_SECONDS)
+
+        observe("requests")
         _stopping.begin()
         lane.drain()
         deadline = loop.time() + grace
@@ -308,6 +321,7 @@ def serve(
                 lane.kill()
             await asyncio.sleep(CHECK_SECONDS)
         finished = lane.drained()
+        observe("background tasks")
         await finish_background(max(0.0, deadline - loop.time()))
         while not all(other.has_ended for other in others):
             if loop.time() > deadline:
@@ -316,6 +330,7 @@ def serve(
                 break
             await asyncio.sleep(CHECK_SECONDS)
         finished = finished and all(other.finished for other in others)
+        observe("lifespan", lifespan.task)
         await lifespan.stop()
         return 0 if finished else 1
 

@@ -1,4 +1,4 @@
-"""Where a worker of `justapi dev` is while its start takes long.
+"""Where a worker of `justapi dev` is while its start or its end takes long.
 
 A thread of its own looks at the others, so that it sees what blocks as well as what waits. It is no
 thread of `threading`: what counts or rewrites those finds it neither.
@@ -74,6 +74,21 @@ class Observer:
             task: The task that does it.
         """
         self._during, self._task = during, task
+
+    def stopping(self, during: str, task: Any, after: float) -> None:
+        """Says what the end waits for from now on, and later where that is.
+
+        Args:
+            during: A word for it.
+            task: The task that does it.
+            after: Seconds until it takes too long, from the first call on.
+        """
+        self.note(during, task)
+        # The supervisor may be gone.
+        with suppress(OSError):
+            self._tell(dev={"stopping": {"during": during}})
+        if not self._is_over.locked():
+            self.begin("stopping", after)
 
     def _look(self, key: str, after: float) -> None:
         last: dict[str, Any] = {}

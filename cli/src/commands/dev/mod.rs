@@ -94,10 +94,12 @@ pub(crate) fn dev(
     } else {
         let status = SIGNAL_BASE + u8::try_from(report.signal).unwrap_or_default();
         let grace = show_time(project.grace);
-        (
-            format!("requests were cut off, the grace time is {grace}"),
-            status,
-        )
+        let what = if report.answered {
+            "every request finished, but not the application"
+        } else {
+            "requests were cut off"
+        };
+        (format!("{what}, the grace time is {grace}"), status)
     };
     let name = signal_name(report.signal);
     ui.event(

@@ -26,7 +26,7 @@ use super::front::Generation;
 use super::supervisor::Event;
 use crate::commands::serve::python::crew::Crew;
 use crate::commands::serve::python::interpreter::Interpreter;
-use crate::commands::serve::python::worker::{Phase, Start, Worker};
+use crate::commands::serve::python::worker::{Phase, Start, Whereabouts, Worker};
 
 /// As good as for ever: a debugger may hold an answer for as long as it likes.
 const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
@@ -63,6 +63,8 @@ struct Member {
     /// What it waits for the word on.
     go: Option<File>,
     socket: PathBuf,
+    /// What its end waits for, as it has said.
+    stopping: Option<Whereabouts>,
 }
 
 /// The workers there are.
@@ -179,6 +181,7 @@ impl Team {
                 generation,
                 go,
                 socket,
+                stopping: None,
             },
         );
         Ok(number)
@@ -187,6 +190,18 @@ impl Team {
     pub(super) fn generation(&self, number: u64) -> Option<Arc<Generation>> {
         let member = self.members.get(&number)?;
         Some(Arc::clone(&member.generation))
+    }
+
+    /// Notes what a worker waits for at its end.
+    pub(super) fn note_stopping(&mut self, number: u64, at: Whereabouts) {
+        if let Some(member) = self.members.get_mut(&number) {
+            member.stopping = Some(at);
+        }
+    }
+
+    /// What a worker waits for at its end, if it has said so.
+    pub(super) fn stopping(&self, number: u64) -> Option<&Whereabouts> {
+        self.members.get(&number)?.stopping.as_ref()
     }
 
     /// Ends a worker at once, with all that it has started.

@@ -13,6 +13,7 @@ use super::keys::{self, Key};
 use super::watch::{Change, Mode, shown};
 use crate::commands::serve::python::worker::Whereabouts;
 use crate::commands::serve::signal_name;
+use crate::config::show_time;
 use crate::error::CliError;
 use crate::ui::{Ui, arrow, faint, good, heading, is_utf8, link, odd};
 
@@ -290,6 +291,43 @@ impl Voice<'_> {
             &format!(
                 "{BAD}{}{BAD:#} the worker has ended by itself: {how}\n",
                 if is_utf8() { "✗" } else { "x" },
+            ),
+        )
+    }
+
+    /// A worker did not end in time, and was ended by force.
+    pub(super) fn killed(
+        &self,
+        pid: i32,
+        given: Duration,
+        at: Option<&Whereabouts>,
+    ) -> Result<(), CliError> {
+        let during = at.map(|at| match at.during.as_str() {
+            "lifespan" => "the shutdown of its lifespan had not ended",
+            "background tasks" => "a background task had not ended",
+            _ => "a request had not ended",
+        });
+        let line = at.and_then(|at| self.line_of(at));
+        let what = match (during, line) {
+            (Some(during), Some(line)) => format!(": {during}, at {line}"),
+            (Some(during), None) => format!(": {during}"),
+            (None, _) => String::new(),
+        };
+        let file = at.and_then(|at| at.file.as_deref());
+        self.ui.event(
+            "killed",
+            json!({
+                "worker": pid,
+                "ms": milliseconds(given),
+                "for": at.map(|at| at.during.as_str()),
+                "file": file.map(|file| shown(file, &self.root)),
+                "line": at.and_then(|at| at.line),
+            }),
+            &format!(
+                "{} a worker did not end within {}, and was killed{what}   {}\n",
+                odd("!"),
+                show_time(given),
+                faint("--graceful gives it longer"),
             ),
         )
     }

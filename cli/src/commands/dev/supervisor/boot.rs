@@ -355,6 +355,10 @@ impl Supervisor<'_> {
             }
             return Ok(());
         }
+        if let Some(stopping) = started.dev.stopping {
+            self.team.note_stopping(number, stopping);
+            return Ok(());
+        }
         let is_booting = |boot: &Boot| boot.number == Some(number);
         if let Some(at) = started.dev.at {
             if let Some(boot) = self.boot.as_mut().filter(|boot| is_booting(boot)) {

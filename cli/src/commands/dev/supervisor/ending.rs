@@ -119,10 +119,13 @@ impl Supervisor<'_> {
             number,
             told_by: Instant::now() + self.rules.grace,
             ended_by: None,
+            is_missed: false,
         });
     }
 
-    pub(super) fn retire_due(&mut self, now: Instant) {
+    /// Has those end that are due; returns those that are ended by force.
+    pub(super) fn retire_due(&mut self, now: Instant) -> Vec<u64> {
+        let mut forced = Vec::new();
         let force_after = self.rules.grace + MARGIN;
         for one in &mut self.retiring {
             if self.debugged == Some(one.number) {
@@ -143,10 +146,27 @@ impl Supervisor<'_> {
                 Some(ended_by) if now >= ended_by => {
                     worker.signal(Signal::KILL);
                     one.ended_by = Some(now + LOOK);
+                    if !std::mem::replace(&mut one.is_missed, true) {
+                        forced.push(one.number);
+                    }
                 }
                 Some(_) => {}
             }
         }
+        forced
+    }
+
+    /// Says which workers did not end in time, and what they waited for.
+    pub(super) fn tell_of_killed(&mut self, killed: &[u64]) -> Result<(), CliError> {
+        let given = self.rules.grace + MARGIN;
+        for number in killed {
+            let Some(worker) = self.team.crew.get_mut(*number) else {
+                continue;
+            };
+            let pid = worker.pid.as_raw_nonzero().get();
+            self.voice.killed(pid, given, self.team.stopping(*number))?;
+        }
+        Ok(())
     }
 
     /// Gives a worker its time anew, some of which a debugger has taken.
@@ -183,6 +203,7 @@ impl Supervisor<'_> {
         debug_assert!(signal == SIGINT || signal == SIGTERM, "others do not stop");
         if let Some(stop) = &mut self.stop {
             stop.finished = false;
+            stop.answered &= stop.is_drained;
             stop.is_drained = true;
             self.team.crew.kill_all();
             return Ok(());
@@ -194,6 +215,8 @@ impl Supervisor<'_> {
             workers_due: Some(now + LAST_CALL),
             is_drained: self.open.is_none(),
             finished: true,
+            answered: true,
+            num_forced: 0,
         });
         self.keys = None;
         self.heading_due = None;
@@ -230,11 +253,21 @@ impl Supervisor<'_> {
         let Some(stop) = self.stop.as_mut().filter(|stop| now >= stop.deadline) else {
             return Ok(());
         };
+        stop.num_forced += 1;
+        stop.answered &= stop.is_drained;
         stop.finished = false;
         stop.is_drained = true;
         // Once more if one does not go even so, but not all the time.
         stop.deadline = now + LOOK;
+        let is_first = stop.num_forced == 1;
+        let missed = self.retiring.iter().filter(|one| one.is_missed);
+        let missed: Vec<u64> = missed.map(|one| one.number).collect();
+        let late = self.team.crew.workers.iter().map(|worker| worker.number);
+        let late: Vec<u64> = late.filter(|number| !missed.contains(number)).collect();
         self.team.crew.kill_all();
+        if is_first {
+            return self.tell_of_killed(&late);
+        }
         Ok(())
     }
 

@@ -95,6 +95,8 @@ pub(super) struct Settings {
 pub(super) struct Report {
     pub(super) signal: i32,
     pub(super) finished: bool,
+    /// Whether every request was answered.
+    pub(super) answered: bool,
 }
 
 /// A worker that is to end.
@@ -105,6 +107,8 @@ struct Retiring {
     told_by: Instant,
     /// When it is ended by force.
     ended_by: Option<Instant>,
+    /// Whether that it did not end by itself has been said, or is no news.
+    is_missed: bool,
 }
 
 impl Retiring {
@@ -115,6 +119,7 @@ impl Retiring {
             number,
             told_by: now,
             ended_by: Some(now + LOOK),
+            is_missed: true,
         }
     }
 }
@@ -126,6 +131,10 @@ struct Stop {
     workers_due: Option<Instant>,
     is_drained: bool,
     finished: bool,
+    /// Whether every request was answered.
+    answered: bool,
+    /// How often all that was left was ended by force.
+    num_forced: u32,
 }
 
 pub(super) struct Supervisor<'a> {
@@ -235,6 +244,7 @@ impl<'a> Supervisor<'a> {
                 return Ok(Report {
                     signal: stop.signal,
                     finished: stop.finished,
+                    answered: stop.answered,
                 });
             }
             match self.inbox.recv_timeout(self.pause()) {
@@ -286,6 +296,7 @@ impl<'a> Supervisor<'a> {
                 if let Some(stop) = &mut self.stop {
                     stop.is_drained = true;
                     stop.finished &= report.finished;
+                    stop.answered &= report.finished;
                     stop.workers_due = None;
                     self.end_workers();
                 }
@@ -333,7 +344,8 @@ impl<'a> Supervisor<'a> {
     /// Does what has become due.
     fn catch_up(&mut self) -> Result<(), CliError> {
         let now = Instant::now();
-        self.retire_due(now);
+        let killed = self.retire_due(now);
+        self.tell_of_killed(&killed)?;
         if self.stop.is_some() {
             return self.end_overdue(now);
         }

@@ -76,13 +76,16 @@ pub(crate) struct Loaded {
     pub(crate) debugged: Option<bool>,
     /// Where its start is, while that takes long.
     pub(crate) at: Option<Whereabouts>,
+    /// What its end waits for.
+    pub(crate) stopping: Option<Whereabouts>,
 }
 
 /// Where a worker of `justapi dev` is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Whereabouts {
-    /// `import` or `startup`.
+    /// `import` and `startup` of a start; `requests`, `background tasks` and
+    /// `lifespan` of an end.
     pub(crate) during: String,
     /// The line of the application that it is in, if it is in any.
     pub(crate) file: Option<PathBuf>,

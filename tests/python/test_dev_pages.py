@@ -162,7 +162,8 @@ def test_a_page_that_is_the_same_after_a_change_loads_once(tmp_path: Path) -> No
 def test_pages_of_its_own_are_for_its_hosts_alone(tmp_path: Path) -> None:
     write(tmp_path / "app.py", "secret = 1\noops(\n")
     with Dev(tmp_path, "--trusted-host", "auto", "--trusted-host", "shop.example") as dev:
-        paths = {"/": 503, "/__justapi/dev.js": 200, "/__justapi/events": 200}
+        # While nothing serves every path of the application's tells of its code.
+        paths = {"/": 503, "/health": 503, "/__justapi/dev.js": 200, "/__justapi/events": 200}
 
         def status(path: str, host: str) -> int:
             with httpx.stream(
@@ -180,6 +181,15 @@ def test_pages_of_its_own_are_for_its_hosts_alone(tmp_path: Path) -> None:
         assert "secret" not in refused.text
         write(tmp_path / "justapi.toml", '[server]\ntrusted_proxies = ["10.0.0.1"]\n')
         assert dev.wait_for("note")["settings"] == ["server.trusted_proxies"]
+
+
+def test_probes_of_other_machines_are_answered_where_it_listens_for_them(tmp_path: Path) -> None:
+    write(tmp_path / "app.py", app("1"))
+    for arguments, expected in (([], 421), (["--host", "0.0.0.0"], 200)):
+        with Dev(tmp_path, *arguments) as dev:
+            dev.url = dev.url.replace("0.0.0.0", "127.0.0.1")
+            assert dev.get("/health").status_code == 200
+            assert dev.get("/health", host="10.0.0.7").status_code == expected
 
 
 SEEN = """

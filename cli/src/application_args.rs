@@ -11,10 +11,9 @@ use crate::config::{Given, Setting, find};
 /// Arguments of `routes`.
 #[derive(Debug, Args)]
 pub(crate) struct Routes {
-    /// Python application, as `module:attribute` or `main.py`.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     ///
-    /// Without one the routes are those that `justapi serve` serves without one: the demo, or the
-    /// folders and proxies of the configuration.
+    /// Without one the routes are those that `justapi serve` serves without one.
     pub(crate) app: Option<String>,
     /// Only routes of this method; repeatable, `WS` is a WebSocket.
     #[arg(short, long, value_name = "METHOD")]
@@ -35,7 +34,7 @@ pub(crate) struct Routes {
 /// Arguments of `openapi`.
 #[derive(Debug, Args)]
 pub(crate) struct OpenApi {
-    /// Python application, as `module:attribute` or `main.py`.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     ///
     /// Without one the document is that of what `justapi serve` serves without one.
     pub(crate) app: Option<String>,
@@ -52,8 +51,9 @@ pub(crate) struct OpenApi {
 /// Arguments of `check`; it takes the flags of `serve`, too.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Python application, as `module:attribute` or `main.py`; without one the configuration alone
-    /// is checked.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
+    ///
+    /// In a folder without one the configuration alone is checked.
     pub(crate) app: Option<String>,
     /// Exit 1 for warnings, too.
     #[arg(long)]
@@ -65,7 +65,7 @@ pub(crate) struct Check {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Python application to import, too, as `module:attribute` or `main.py`.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     pub(crate) app: Option<String>,
     #[command(flatten)]
     pub(crate) python: PythonFlags,

@@ -99,7 +99,11 @@ pub(crate) enum Command {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Python application, as `module:attribute`; without one the demo is served.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
+    ///
+    /// Without one the command means the setting `app`, or else what the folder has: main.py,
+    /// app.py, api.py, server.py, the same in app/, or src/*/main.py. In a folder without any the
+    /// folders and proxies of the configuration are served, or else a demo.
     pub(crate) app: Option<String>,
     /// Check the configuration and the files it names, and listen nowhere.
     #[arg(long)]

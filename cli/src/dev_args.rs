@@ -18,7 +18,7 @@ const GRACE_KEY: &str = "server.graceful";
 #[derive(Debug, Args)]
 #[command(mut_arg(GRACE_KEY, with_own_grace))]
 pub(crate) struct Dev {
-    /// Python application, as `module:attribute`; without one it is looked for.
+    /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     pub(crate) app: Option<String>,
     /// When the running code stops: overlap or stop-first.
     ///

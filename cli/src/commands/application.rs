@@ -113,12 +113,11 @@ impl Started {
             metrics: None,
             _reaper: reaper,
         };
-        measured
-            .target
-            .unwrap_or("justapi serve")
-            .clone_into(&mut started.name);
         if let Some(listening) = started.await_it(&inbox, stop)? {
             let text = |key: &str| listening[key].as_str().map(str::to_owned);
+            let named = measured.target.map(str::to_owned);
+            let served = named.or_else(|| text("application"));
+            started.name = served.unwrap_or_else(|| "justapi serve".to_owned());
             started.url = text("url").unwrap_or_default();
             started.metrics = text("metrics");
             if started.url.is_empty() {
@@ -193,10 +192,8 @@ fn words(measured: Measured<'_>, config: Option<&Path>) -> Vec<String> {
     // An address of its own, so that no route is in the way and our looks are no requests.
     ours.push(("--metrics", "127.0.0.1:0"));
     ours.push(("--graceful", GRACE));
-    if measured.target.is_some() {
-        // Each worker counts for itself.
-        ours.push(("--workers", "1"));
-    }
+    // Each worker of an application counts for itself.
+    ours.push(("--workers", "1"));
     for (flag, value) in ours {
         if !given(flag) {
             words.extend([flag.to_owned(), value.to_owned()]);
@@ -324,7 +321,7 @@ mod tests {
     fn what_is_given_stands_in_the_place_of_ours() {
         assert_eq!(
             words_of("-z 1"),
-            "serve --json -q --addr 127.0.0.1:0 --metrics 127.0.0.1:0 --graceful 1s"
+            "serve --json -q --addr 127.0.0.1:0 --metrics 127.0.0.1:0 --graceful 1s --workers 1"
         );
         assert_eq!(
             words_of("main.py"),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::checklist::{Item, Status, count, show};
 use super::inspected::{Answer, Question, ask, shown};
 use super::serve::{Plan, check_python};
+use super::target::{self, Meant};
 use crate::application_args::Check;
 use crate::config::{Config, shown_path};
 use crate::descriptors;
@@ -21,22 +22,31 @@ const FOUND: u8 = 1;
 
 pub(crate) fn check(ui: &Ui, arguments: &Check, explicit: Option<&Path>) -> Result<u8, CliError> {
     descriptors::raise_limit();
-    let config = Config::load(explicit, &arguments.settings.given)?;
+    let mut config = Config::load(explicit, &arguments.settings.given)?;
     let plan = Plan::new(&config)?;
-    if arguments.app.is_some() {
+    let meant = target::meant(&mut config, arguments.app.as_deref())?;
+    let has_app = matches!(meant, Meant::Application(_));
+    if has_app {
         check_python(&config)?;
     }
-    plan.check_files(arguments.app.is_some())?;
+    plan.check_files(has_app)?;
     let mut items = of_settings(&config, &plan);
-    let mut more = json!({"application": arguments.app});
+    let mut more = json!({"application": null});
     let mut subject = "configuration".to_owned();
-    if let Some(app) = &arguments.app {
-        let server = serde_json::to_value(plan.config_without_sockets()).unwrap_or_default();
-        let answer = ask(&config, app, Question::Check, Some(server))?;
-        more["python"] = json!(shown(&answer.interpreter));
-        more["routes"] = answer.value["num_routes"].clone();
-        subject = format!("{app}   Python {}", answer.interpreter.version);
-        items.extend(of_application(app, &answer));
+    match meant {
+        Meant::Application(app) => {
+            let server = serde_json::to_value(plan.config_without_sockets()).unwrap_or_default();
+            let answer = ask(&config, &app, Question::Check, Some(server))?;
+            more["application"] = json!(app);
+            more["python"] = json!(shown(&answer.interpreter));
+            more["routes"] = answer.value["num_routes"].clone();
+            subject = format!("{app}   Python {}", answer.interpreter.version);
+            items.extend(of_application(&app, &answer));
+        }
+        Meant::Server(why) => items.extend(why.map(|why| {
+            let message = format!("{why}; `justapi serve` serves {} here", plan.served());
+            Item::ok("application", message)
+        })),
     }
     show(ui, "check", &subject, &items, &more)?;
     let is_found =

@@ -19,6 +19,7 @@ mod profile;
 mod routes;
 mod self_command;
 mod serve;
+mod target;
 mod version;
 
 pub(crate) use self::bench::{bench, command as bench_command};

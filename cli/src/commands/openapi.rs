@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::inspected::{Question, ask};
 use super::serve::Plan;
+use super::target::{self, Meant};
 use crate::application_args::OpenApi;
 use crate::config::Config;
 use crate::error::{CliError, Code};
@@ -27,21 +28,24 @@ pub(crate) fn openapi(
     arguments: &OpenApi,
     explicit: Option<&Path>,
 ) -> Result<u8, CliError> {
-    let config = Config::load(explicit, &arguments.python.given)?;
+    let mut config = Config::load(explicit, &arguments.python.given)?;
     for warning in config.warnings() {
         ui.warning(warning);
     }
-    let text = match &arguments.app {
-        Some(app) => {
-            let answer = ask(&config, app, Question::OpenApi, None)?;
+    let text = match target::meant(&mut config, arguments.app.as_deref())? {
+        Meant::Application(app) => {
+            let answer = ask(&config, &app, Question::OpenApi, None)?;
             answer.value["document"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned()
         }
-        None => {
+        Meant::Server(why) => {
             let plan = Plan::new(&config)?;
             plan.check_files(false)?;
+            if let Some(why) = why {
+                ui.note(&target::instead_note(&why, &plan.served()));
+            }
             format!("{:#}", plan.document()?)
         }
     } + "\n";

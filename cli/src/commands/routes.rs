@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::inspected::{Question, ask, shown};
 use super::serve::Plan;
+use super::target::{self, Meant};
 use crate::application_args::Routes;
 use crate::config::Config;
 use crate::error::{CliError, Code};
@@ -23,13 +24,13 @@ pub(crate) fn routes(ui: &Ui, arguments: &Routes, explicit: Option<&Path>) -> Re
     for method in &arguments.method {
         check_method(method)?;
     }
-    let config = Config::load(explicit, &arguments.python.given)?;
+    let mut config = Config::load(explicit, &arguments.python.given)?;
     for warning in config.warnings() {
         ui.warning(warning);
     }
-    let table = match &arguments.app {
-        Some(app) => of_application(&config, app)?,
-        None => of_server(ui, &config)?,
+    let table = match target::meant(&mut config, arguments.app.as_deref())? {
+        Meant::Application(app) => of_application(&config, &app)?,
+        Meant::Server(why) => of_server(ui, &config, why.as_deref())?,
     };
     let is_shown = |route: &Value| is_wanted(route, arguments);
     let all = table["routes"].as_array().map_or(&[][..], Vec::as_slice);
@@ -78,7 +79,7 @@ fn of_application(config: &Config, app: &str) -> Result<Value, CliError> {
 }
 
 /// The routes of what is served without an application, in the same form.
-fn of_server(ui: &Ui, config: &Config) -> Result<Value, CliError> {
+fn of_server(ui: &Ui, config: &Config, why: Option<&str>) -> Result<Value, CliError> {
     let plan = Plan::new(config)?;
     plan.check_files(false)?;
     let Ok(router) = plan.router() else {
@@ -86,12 +87,9 @@ fn of_server(ui: &Ui, config: &Config) -> Result<Value, CliError> {
         return Err(CliError::new(Code::Internal, "the routes have changed"));
     };
     let served = plan.served();
-    ui.note(&format!(
-        "{}\n",
-        faint(&format!(
-            "no application was named: this is what `justapi serve` serves without one ({served})"
-        ))
-    ));
+    if let Some(why) = why {
+        ui.note(&target::instead_note(why, &served));
+    }
     let routes: Vec<Value> = router
         .routes()
         .map(|route| {

@@ -182,6 +182,16 @@ impl Config {
         limits
     }
 
+    /// Has applications imported from `folder`, unless somebody has set another.
+    pub(crate) fn import_from(&mut self, folder: &Path) {
+        const KEY: &str = "python.app_dir";
+        if *self.origin(KEY) == Origin::Default {
+            let setting = find(KEY).expect("it is of the table");
+            let folder = Value::Text(folder.to_string_lossy().into_owned());
+            self.apply(vec![(setting, folder, Origin::Default)]);
+        }
+    }
+
     fn defaults() -> Self {
         Self {
             values: SETTINGS

@@ -20,7 +20,7 @@ use crate::descriptors;
 pub(crate) struct Setting {
     /// Dotted key in `justapi.toml`.
     pub(crate) key: &'static str,
-    /// Long flag without dashes; `None` when only a combined flag sets it.
+    /// Long flag without dashes; `None` where an argument or a combined flag sets it.
     pub(crate) flag: Option<&'static str>,
     /// Variables besides the one that is derived from the key.
     pub(crate) aliases: &'static [Alias],
@@ -255,6 +255,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         value_name: "N",
         is_rare: true,
         help: "Inherited descriptor of a listening socket; LISTEN_FDS needs no flag",
+        ..BASE
+    },
+    Setting {
+        key: "app",
+        kind: Kind::Application,
+        value_name: "APP",
+        group: Group::Python,
+        is_rare: true,
+        help: "Application of commands that name none; unset, the one that the folder has",
         ..BASE
     },
     Setting {

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from justapi import _core, _run
+from justapi._target import AppNotFound, load
 from justapi._tracebacks import format_from_user
-from justapi._worker import AppNotFound, load, set_up_diagnostics
+from justapi._worker import set_up_diagnostics
 
 __all__ = ["Opaque", "main", "name_of", "place_of", "routes_of_application"]
 

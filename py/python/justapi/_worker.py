@@ -7,7 +7,6 @@ from a pipe: whether the worker serves.
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import json
 import logging
 import os
@@ -21,9 +20,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from justapi import _core, _run
+from justapi._target import AppNotFound, load
 from justapi._tracebacks import format_from_user
 
-__all__ = ["AppNotFound", "load", "main", "set_up_diagnostics"]
+__all__ = ["main", "set_up_diagnostics"]
 
 logger = logging.getLogger("justapi")
 
@@ -31,108 +31,6 @@ VARIABLE = "JUSTAPI_WORKER"
 EXIT_APP = 4
 _LAST_CALLS = 0.5
 """Seconds for threads of handlers whose grace time is over."""
-_NAMES = ("app", "application", "api")
-_FACTORIES = ("create_app", "make_app")
-
-
-class AppNotFound(Exception):
-    """The application cannot be had; the text says why, `hint` what to do.
-
-    Args:
-        text: Why.
-        hint: What to do, if that is not said yet.
-    """
-
-    def __init__(self, text: str, hint: str | None = None) -> None:
-        super().__init__(text)
-        self.hint = hint
-
-
-def load(target: str) -> Any:
-    """Imports an application.
-
-    Args:
-        target: `module:attribute`, or a module with an attribute `app`; a path to a Python file
-            stands for its module.
-
-    Raises:
-        AppNotFound: There is no such module or attribute.
-        BaseException: Whatever the module raised.
-    """
-    module_name, _, attribute = target.partition(":")
-    if module_name.endswith(".py") or "/" in module_name:
-        path = Path(module_name)
-        if not path.exists():
-            files = [str(path.with_name(one.name)) for one in path.parent.glob("*.py")]
-            raise AppNotFound(f"there is no file {module_name}", _meant(module_name, files))
-        sys.path.insert(0, str(path.parent.resolve()))
-        module_name = path.stem
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        wanted = error.name or ""
-        if module_name == wanted or module_name.startswith(f"{wanted}."):
-            modules = [path.stem for path in Path.cwd().glob("*.py")]
-            raise AppNotFound(
-                f"there is no module {module_name!r} in {Path.cwd()}; name it as it is imported, "
-                "such as `package.module:app`, or change the folder",
-                _meant(module_name, modules),
-            ) from None
-        raise
-    if not attribute:
-        found = [name for name in _NAMES if callable(getattr(module, name, None))]
-        if not found:
-            found = [name for name in _FACTORIES if callable(getattr(module, name, None))]
-        if not found:
-            found = _own_applications(module)
-            if len(found) > 1:
-                names = ", ".join(f"`{name}`" for name in found)
-                raise AppNotFound(
-                    f"{module_name!r} has {len(found)} applications: {names}",
-                    f"choose one, such as `{module_name}:{found[0]}`",
-                )
-        if not found:
-            raise AppNotFound(
-                f"{module_name!r} has no `app`; name the application as `{module_name}:NAME`"
-            )
-        attribute = found[0]
-    app: Any = module
-    for name in attribute.removesuffix("()").split("."):
-        try:
-            app = getattr(app, name)
-        except AttributeError:
-            known = [f"{module_name}:{one}" for one in vars(module) if not one.startswith("_")]
-            raise AppNotFound(
-                f"{module_name!r} has no attribute {attribute!r}",
-                _meant(f"{module_name}:{attribute}", known),
-            ) from None
-    if attribute.endswith("()") or attribute in _FACTORIES:
-        app = app()
-    if not callable(app):
-        raise AppNotFound(f"{target} is no application but a {type(app).__name__}")
-    return app
-
-
-def _meant(word: str, known: list[str]) -> str | None:
-    """Returns what was probably meant, as a hint; None where nothing is near."""
-    # Nobody needs it when all goes well.
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, known, n=1, cutoff=0.65)
-    return f"did you mean `{near[0]}`?" if near else None
-
-
-def _own_applications(module: Any) -> list[str]:
-    """Returns the names of a module's applications of ours; each stands there once."""
-    if "justapi.app" not in sys.modules:
-        return []
-    from justapi.app import JustAPIApp
-
-    names: dict[int, str] = {}
-    for name, value in vars(module).items():
-        if isinstance(value, JustAPIApp):
-            names.setdefault(id(value), name)
-    return list(names.values())
 
 
 class _Ready:

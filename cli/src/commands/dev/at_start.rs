@@ -5,7 +5,8 @@
 use crate::config::Config;
 
 /// What the address, the connections and the program itself are made with.
-const AT_START: [&str; 40] = [
+const AT_START: [&str; 41] = [
+    "app",
     "server.host",
     "server.port",
     "server.uds",

@@ -11,7 +11,6 @@ mod front;
 mod gate;
 mod keys;
 mod supervisor;
-mod target;
 mod team;
 mod voice;
 mod watch;
@@ -35,6 +34,7 @@ use super::serve::owner;
 use super::serve::pid_file::PidFile;
 use super::serve::python::{self, interpreter, settings};
 use super::serve::{Plan, SIGNAL_BASE, signal_name};
+use super::target;
 use crate::config::{Config, Given, Origin, show_time};
 use crate::descriptors;
 use crate::dev_args::{Dev, GRACE, ReloadStrategy};
@@ -56,7 +56,7 @@ pub(crate) fn dev(
     verbose: u8,
 ) -> Result<u8, CliError> {
     descriptors::raise_limit();
-    let config = Config::load(explicit, &arguments.settings.given)?;
+    let mut config = Config::load(explicit, &arguments.settings.given)?;
     let is_json_log = config.value("log.format").text() == Some("json");
     let ui = &ui.clone().with_json_log(is_json_log);
     for warning in config.warnings() {
@@ -70,10 +70,7 @@ pub(crate) fn dev(
     let plan = Plan::new(&config)?;
     python::check(&config)?;
     plan.check_files(true)?;
-    let app = match &arguments.app {
-        Some(app) => app.clone(),
-        None => target::find(&root)?,
-    };
+    let app = target::meant_by_dev(&mut config, arguments.app.as_deref())?;
     let _owner = owner::end_with_owner()?;
     // Nothing that was started here is left in the end, whoever has started it.
     let _reaper = Reaper::begin();
@@ -141,6 +138,7 @@ impl<'a> Project<'a> {
         .map_err(|error| explain(&error, plan))?;
         let told = WorkerSettings {
             app: self.app.clone(),
+            app_dir: config.value("python.app_dir").text().map(str::to_owned),
             grace: self.grace,
             public: open.addresses().first().cloned(),
         };
@@ -262,6 +260,7 @@ impl<'a> Project<'a> {
             plan.check_files(true)?;
             Ok((config, plan))
         };
+        let is_named = self.arguments.app.is_some();
         let first = load().ok().map(|(config, _)| config);
         Box::new(move |team| {
             let (config, plan) = load()?;
@@ -274,7 +273,11 @@ impl<'a> Project<'a> {
             }
             team.orders.settings = settings;
             team.orders.keeps_claims = trusts_proxies(&config);
-            let changed = |first| at_start::changed(first, &config);
+            let changed = |first| {
+                let mut keys = at_start::changed(first, &config);
+                keys.retain(|key| !is_named || *key != "app");
+                keys
+            };
             Ok(Settings {
                 unapplied: first.as_ref().map(changed).unwrap_or_default(),
                 warnings: config.into_warnings(),
@@ -322,6 +325,8 @@ fn front_config(plan: &Plan, listens: &[justapi_core::Listen], grace: Duration) 
 #[derive(Debug, Clone)]
 struct WorkerSettings {
     app: String,
+    /// Folder of the application, unless the settings say another.
+    app_dir: Option<String>,
     grace: Duration,
     public: Option<BoundAddress>,
 }
@@ -329,6 +334,9 @@ struct WorkerSettings {
 impl WorkerSettings {
     fn of(&self, config: &Config, plan: &Plan, listens: &[justapi_core::Listen]) -> Value {
         let mut settings = settings::of_worker(config, plan, &self.app, listens);
+        if *config.origin("python.app_dir") == Origin::Default {
+            settings["app_dir"] = json!(self.app_dir);
+        }
         let server = &mut settings["server"];
         // What the front does already.
         server["tls"] = Value::Null;

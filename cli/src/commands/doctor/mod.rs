@@ -13,6 +13,7 @@ use serde_json::json;
 use self::machine::Machine;
 use super::checklist::{Item, Status, count, show};
 use super::serve::Plan;
+use super::target::{self, Meant};
 use crate::application_args::Doctor;
 use crate::config::Config;
 use crate::error::CliError;
@@ -25,35 +26,36 @@ pub(crate) fn doctor(ui: &Ui, arguments: &Doctor, explicit: Option<&Path>) -> Re
     let mut items = vec![project::program()];
     items.extend(project::shadow());
     // A configuration that is broken is a finding; the machine is then looked at by the defaults.
-    let (config, plan) = match load(explicit, arguments) {
-        Ok((config, plan)) => {
-            items.extend(project::settings(&config));
-            (Some(config), Some(plan))
+    let loaded = match load(explicit, arguments) {
+        Ok(loaded) => {
+            items.extend(project::settings(&loaded.config));
+            Some(loaded)
         }
         Err(error) => {
             items.push(Item::of_error(Status::Fail, "settings", &error));
-            (None, None)
+            None
         }
     };
-    if let Some(config) = &config {
-        items.extend(project::python(config, arguments.app.as_deref()));
+    let config = loaded.as_ref().map(|loaded| &loaded.config);
+    let app = loaded.as_ref().and_then(|loaded| loaded.app.as_deref());
+    let plan = loaded.as_ref().map(|loaded| &loaded.plan);
+    if let Some(config) = config {
+        items.extend(project::python(config, app));
     }
-    if let Some(plan) = &plan {
+    if let Some(unclear) = loaded.as_ref().and_then(|loaded| loaded.unclear.as_ref()) {
+        items.push(Item::of_error(Status::Fail, "application", unclear));
+    }
+    if let Some(plan) = plan {
         items.extend(project::address(plan));
     }
-    items.extend(Machine::this().items(plan.as_ref()));
+    items.extend(Machine::this().items(plan));
+    let app = app.or(arguments.app.as_deref());
     let more = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "application": arguments.app,
-        "file": config.as_ref().and_then(Config::file).map(|file| file.display().to_string()),
+        "application": app,
+        "file": config.and_then(Config::file).map(|file| file.display().to_string()),
     });
-    show(
-        ui,
-        "doctor",
-        arguments.app.as_deref().unwrap_or_default(),
-        &items,
-        &more,
-    )?;
+    show(ui, "doctor", app.unwrap_or_default(), &items, &more)?;
     Ok(if count(&items, Status::Fail) > 0 {
         FAILED
     } else {
@@ -61,9 +63,28 @@ pub(crate) fn doctor(ui: &Ui, arguments: &Doctor, explicit: Option<&Path>) -> Re
     })
 }
 
-fn load(explicit: Option<&Path>, arguments: &Doctor) -> Result<(Config, Plan), CliError> {
-    let config = Config::load(explicit, &arguments.python.given)?;
+/// The project, as far as its settings say.
+struct Project {
+    config: Config,
+    plan: Plan,
+    app: Option<String>,
+    /// Why it is not known which application is meant.
+    unclear: Option<CliError>,
+}
+
+fn load(explicit: Option<&Path>, arguments: &Doctor) -> Result<Project, CliError> {
+    let mut config = Config::load(explicit, &arguments.python.given)?;
     let plan = Plan::new(&config)?;
-    plan.check_files(arguments.app.is_some())?;
-    Ok((config, plan))
+    let (app, unclear) = match target::meant(&mut config, arguments.app.as_deref()) {
+        Ok(Meant::Application(app)) => (Some(app), None),
+        Ok(Meant::Server(_)) => (None, None),
+        Err(error) => (None, Some(error)),
+    };
+    plan.check_files(app.is_some())?;
+    Ok(Project {
+        config,
+        plan,
+        app,
+        unclear,
+    })
 }

@@ -20,6 +20,7 @@ pub(crate) use self::owner::OWNER;
 use self::pid_file::PidFile;
 pub(crate) use self::plan::Plan;
 pub(crate) use self::python::{Interpreter, check as check_python, find as find_python};
+use super::target::{self, Meant};
 use crate::args::Serve;
 use crate::config::{Config, Origin, Warning, show_time};
 use crate::descriptors;
@@ -36,7 +37,7 @@ pub(crate) fn serve(
     verbose: u8,
 ) -> Result<u8, CliError> {
     descriptors::raise_limit();
-    let config = Config::load(explicit, &arguments.settings.given)?;
+    let mut config = Config::load(explicit, &arguments.settings.given)?;
     let is_json_log = config.value("log.format").text() == Some("json");
     let ui = ui.clone().with_json_log(is_json_log);
     for warning in config.warnings() {
@@ -49,20 +50,35 @@ pub(crate) fn serve(
     if verbose > 0 {
         say_settings(&ui, &config)?;
     }
+    let meant = target::meant(&mut config, arguments.app.as_deref())?;
     if arguments.check {
-        if arguments.app.is_some() {
+        let has_app = matches!(meant, Meant::Application(_));
+        if has_app {
             python::check(&config)?;
         }
-        plan.check_files(arguments.app.is_some())?;
+        plan.check_files(has_app)?;
         let human = format!("configuration is {}\n", good("valid"));
         ui.event("checked", json!({"ok": true}), &human)?;
         return Ok(0);
     }
     let _reaper = owner::end_with_owner()?;
-    match &arguments.app {
-        Some(app) => python::serve(&ui, &config, &plan, app),
-        None => run(&ui, &plan),
+    match meant {
+        Meant::Application(app) => python::serve(&ui, &config, &plan, &app),
+        Meant::Server(why) => {
+            if let Some(why) = why.filter(|_| plan.has_demo()) {
+                ui.note(&format!("{}\n", faint(&demo_note(&why))));
+            }
+            run(&ui, &plan)
+        }
     }
+}
+
+/// Why it is the demo that is served, and the way out.
+fn demo_note(why: &str) -> String {
+    format!(
+        "{why}, so this is the demo; `justapi new` makes an application, `justapi serve main:app` \
+         serves one"
+    )
 }
 
 /// Serves until a stop signal; the exit status says how it ended.

@@ -123,8 +123,8 @@ impl Plan {
         parts.collect::<Vec<_>>().join(", ")
     }
 
-    /// A folder on `/` and proxies take the demo's place.
-    fn has_demo(&self) -> bool {
+    /// Whether the demo is served; a folder on `/` and proxies take its place.
+    pub(crate) fn has_demo(&self) -> bool {
         let mut folders = self.server.files.folders.iter();
         self.server.proxy.upstreams.is_empty() && folders.all(|(route, _)| route != "/")
     }

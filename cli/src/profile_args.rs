@@ -14,9 +14,9 @@ use crate::load_args::read_rate;
 pub(crate) struct Profile {
     /// URL of a running server, or an application to start as `justapi serve` would.
     ///
-    /// `http://`, `https://` or `unix:/path` is a server that runs already. `module:attribute` or
-    /// `main.py` is a Python application; without a target it is what `justapi serve` serves
-    /// without one. What is started listens on a free port and ends with this command.
+    /// `http://`, `https://` or `unix:/path` is a server that runs already. `module:attribute`, a
+    /// file or a folder is a Python application; without a target it is what `justapi serve`
+    /// serves without one. What is started listens on a free port and ends with this command.
     #[arg(value_name = "URL|APP")]
     pub(crate) target: Option<String>,
     /// Path to profile; repeatable, one after the other [default: that of the URL, or /].

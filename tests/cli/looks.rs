@@ -17,7 +17,9 @@ fn routes_without_an_application_are_those_of_the_server() {
         run.stdout.contains("GET     /hello") || run.stdout.contains("/hello"),
         "{run:?}"
     );
-    assert!(run.stderr.contains("no application was named"), "{run:?}");
+    let note =
+        "there is no application in this folder, so this is what `justapi serve` serves here: demo";
+    assert!(run.stderr.contains(note), "{run:?}");
     let json = folder.run("routes --json -q").expect(0).json();
     let routes = json["routes"].as_array().unwrap();
     assert!(routes.iter().any(|route| route["path"] == "/hello"));
@@ -39,7 +41,12 @@ fn routes_without_an_application_are_those_of_the_server() {
 fn the_document_is_the_one_that_is_served() {
     let folder = Folder::new();
     let run = folder.run("openapi").expect(0);
-    assert_eq!(run.stderr, "");
+    assert!(
+        run.stderr
+            .contains("there is no application in this folder"),
+        "{run:?}"
+    );
+    assert_eq!(folder.run("openapi -q").expect(0).stderr, "");
     let document: Value = run.json();
     let served = folder.serve("--port 0");
     let answer = served.get("/openapi.json");

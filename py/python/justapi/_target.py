@@ -17,6 +17,8 @@ __all__ = ["AppNotFound", "load"]
 
 _NAMES: Final = ("app", "application", "api")
 _FACTORIES: Final = ("create_app", "make_app")
+_MODULES: Final = ("main", "app", "api")
+"""Modules of a package that have its application most often."""
 _SOURCES: Final = "src"
 """A folder of packages, whether they have an `__init__.py` or not."""
 
@@ -195,6 +197,10 @@ def _attribute_meant(module: ModuleType, shown: str, word: str | None) -> str | 
         near = _near(word, known)
         if near is not None:
             return _meant(shown, near)
+        inside = _modules_in(getattr(module, "__path__", []))
+        likely = [name for name in _MODULES if name in inside]
+        if likely and word in _NAMES and not shown.endswith(".py"):
+            return _meant(f"{shown}.{likely[0]}", word)
     found = _applications(module)
     return f"its application is `{shown}:{found[0]}`" if found else None
 
@@ -213,7 +219,8 @@ def _modules_in(folders: Iterable[str]) -> list[str]:
 def _file_below(folder: Path, name: str) -> str | None:
     """Returns a file of this name in a folder of the project, as it is named from here."""
     for pattern in (f"{_SOURCES}/{name}.py", f"*/{name}.py", f"{_SOURCES}/*/{name}.py"):
-        found = sorted(folder.glob(pattern))
+        # What is hidden is no part of a project.
+        found = sorted(one for one in folder.glob(pattern) if "/." not in str(one)[len(str(folder)) :])
         if found:
             file = found[0]
             return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

@@ -65,7 +65,8 @@ pub(crate) fn serve(
     match meant {
         Meant::Application(app) => python::serve(&ui, &config, &plan, &app),
         Meant::Server(why) => {
-            if let Some(why) = why.filter(|_| plan.has_demo()) {
+            // A log of JSON has nothing else in it.
+            if let Some(why) = why.filter(|_| plan.has_demo() && !is_json_log) {
                 ui.note(&format!("{}\n", faint(&demo_note(&why))));
             }
             run(&ui, &plan)

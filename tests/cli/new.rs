@@ -308,6 +308,9 @@ fn nothing_is_written_through_a_link_or_over_a_folder() {
     fs::create_dir(folder.path().join("d")).unwrap();
     fs::write(folder.path().join("d/tests"), "a file").unwrap();
     fs::create_dir(folder.path().join("e")).unwrap();
+    fs::create_dir_all(folder.path().join("elsewhere/empty")).unwrap();
+    symlink("elsewhere", folder.path().join("f")).unwrap();
+    symlink("elsewhere/empty", folder.path().join("g")).unwrap();
     let pipe = folder.path().join("e/app.py");
     assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
     for (target, expected) in [
@@ -316,6 +319,10 @@ fn nothing_is_written_through_a_link_or_over_a_folder() {
         ("b", "is a folder"),
         ("c", "is a link"),
         ("d", "needs a folder"),
+        ("f", "`f` is a link to `"),
+        ("f/", "nothing is written through a link"),
+        ("f/.", "elsewhere`"),
+        ("g", "nothing is written through a link"),
     ] {
         let before = tree(folder.path());
         let run = new(&folder, &[target, "--force"]).expect(7);
@@ -323,6 +330,11 @@ fn nothing_is_written_through_a_link_or_over_a_folder() {
         assert_eq!(tree(folder.path()), before);
     }
     assert_eq!(read(&folder, "elsewhere/x"), "");
+    // By its own name, or from inside, it is a folder like any other.
+    let mut command = folder.program(JUSTAPI, &["new", ".", "--yes", "--name", "shop"]);
+    let inside = folder.path().join("g");
+    Run::of(&command.current_dir(inside).output().unwrap()).expect(0);
+    assert!(folder.path().join("elsewhere/empty/app.py").is_file());
 }
 
 #[test]

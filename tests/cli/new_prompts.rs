@@ -274,3 +274,33 @@ fn signals_from_elsewhere_restore_the_terminal() {
         assert_eq!(made(&folder), [""; 0]);
     }
 }
+
+#[test]
+fn what_no_answer_can_help_is_said_before_any_question() {
+    let folder = Folder::new()
+        .with("full/keep.txt", "mine")
+        .with("file", "")
+        .with("mine/.venv/pyvenv.cfg", "");
+    std::os::unix::fs::symlink("full", folder.path().join("link")).unwrap();
+    for (arguments, expected, code) in [
+        (&["full"][..], "`full` is not empty", 7),
+        (&["full", "-t", "api"], "keep.txt", 7),
+        (&["file"], "is not a folder", 7),
+        (&["link", "--force"], "nothing is written through a link", 7),
+        (&["no/such/shop"], "mkdir -p", 1),
+        (&["my shop"], "`my-shop`", 2),
+    ] {
+        let mut terminal = Terminal::start(&folder, arguments);
+        terminal.expect("error[");
+        let (status, shown) = terminal.end();
+        assert_eq!(status, code, "{arguments:?}: {shown:?}");
+        assert!(shown.contains(expected), "{arguments:?}: {shown:?}");
+    }
+    // What may be overwritten, or only looked at, is asked about; and what is nobody's work.
+    for arguments in [&["full", "--force"][..], &["full", "--dry-run"], &["mine"]] {
+        let mut terminal = Terminal::start(&folder, arguments);
+        terminal.expect("Template").expect("rust").send(CTRL_C);
+        assert_eq!(terminal.end().0, 130, "{arguments:?}");
+    }
+    assert_eq!(made(&folder), ["file", "full", "link", "mine"]);
+}

@@ -37,6 +37,9 @@ const HARMLESS: &[&str] = &[
     "LICENSE.txt",
     "venv",
 ];
+/// The way into a folder that has something in it.
+const FORCE_HINT: &str = "`--force` writes the template's files, keeps those it replaces as *.orig \
+                          and removes nothing; `--dry-run` shows them";
 /// How many names a message lists.
 const MAX_LISTED: usize = 6;
 
@@ -87,10 +90,24 @@ impl Destination {
     /// Looks at the folder that `target` names.
     ///
     /// # Errors
-    /// [`Code::DestinationConflict`] for a file, [`Code::DestinationUnwritable`] without a folder
-    /// to put the project into.
+    /// [`Code::DestinationConflict`] for a file or a link, [`Code::DestinationUnwritable`] without
+    /// a folder to put the project into.
     pub(super) fn look(target: &Path) -> Result<Self, CliError> {
         let shown = target.to_owned();
+        if let Some(leads_to) = linked(target) {
+            return Err(CliError::new(
+                Code::DestinationConflict,
+                format!(
+                    "`{}` is a link to `{}`, and nothing is written through a link",
+                    target.display(),
+                    leads_to.display()
+                ),
+            )
+            .with_hint(format!(
+                "name the folder itself: `justapi new {}`",
+                quoted(&leads_to.to_string_lossy())
+            )));
+        }
         match fs::metadata(target) {
             Ok(found) if found.is_dir() => {
                 let path = target
@@ -120,6 +137,39 @@ impl Destination {
             }
             Err(error) => Err(unwritable(target, &error)),
         }
+    }
+
+    /// Refuses a folder that has something in it, whatever a project would write there.
+    ///
+    /// # Errors
+    /// [`Code::DestinationConflict`], [`Code::DestinationUnwritable`].
+    pub(super) fn must_be_empty(&self) -> Result<(), CliError> {
+        let names = self.entries()?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let message = format!("`{}` is not empty", self.shown.display());
+        Err(CliError::new(Code::DestinationConflict, message)
+            .with_detail("it has", listed(&names))
+            .with_hint(FORCE_HINT))
+    }
+
+    /// What is in the folder and of interest to a person, in order.
+    fn entries(&self) -> Result<Vec<String>, CliError> {
+        if !self.exists {
+            return Ok(Vec::new());
+        }
+        let failed = |error: io::Error| unwritable(&self.shown, &error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let name = name.to_string_lossy().into_owned();
+            if !HARMLESS.contains(&name.as_str()) && !name.starts_with(STAGING_PREFIX) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 
     fn missing(target: &Path, shown: PathBuf) -> Result<Self, CliError> {
@@ -161,25 +211,13 @@ impl Destination {
     /// # Errors
     /// [`Code::DestinationUnwritable`] where the folder cannot be read.
     pub(super) fn plan<'a>(&self, files: &'a [Rendered]) -> Result<Plan<'a>, CliError> {
-        let mut others = Vec::new();
-        if self.exists {
-            let entries =
-                fs::read_dir(&self.path).map_err(|error| unwritable(&self.shown, &error))?;
-            for entry in entries {
-                let name = entry
-                    .map_err(|error| unwritable(&self.shown, &error))?
-                    .file_name();
-                let name = name.to_string_lossy().into_owned();
-                let below = format!("{name}/");
-                let is_ours = |file: &Rendered| file.path == name || file.path.starts_with(&below);
-                let is_harmless =
-                    HARMLESS.contains(&name.as_str()) || name.starts_with(STAGING_PREFIX);
-                if !is_harmless && !files.iter().any(is_ours) {
-                    others.push(name);
-                }
-            }
-            others.sort();
-        }
+        let is_ours = |name: &String| {
+            let below = format!("{name}/");
+            let mut files = files.iter();
+            files.any(|file| file.path == *name || file.path.starts_with(&below))
+        };
+        let mut others = self.entries()?;
+        others.retain(|name| !is_ours(name));
         let files = files.iter().map(|file| {
             let action = if self.exists {
                 self.action(file)
@@ -342,11 +380,19 @@ impl Plan<'_> {
         if !self.others.is_empty() {
             error = error.with_detail("not ours", listed(&self.others));
         }
-        Some(error.with_hint(
-            "`--force` writes the template's files, keeps those it replaces as *.orig and removes \
-             nothing; `--dry-run` shows them",
-        ))
+        Some(error.with_hint(FORCE_HINT))
     }
+}
+
+/// The folder that a link leads to.
+fn linked(target: &Path) -> Option<PathBuf> {
+    // A slash or a dot behind it would have the system look at what it leads to.
+    let link: PathBuf = target.components().collect();
+    let is_link = link
+        .symlink_metadata()
+        .is_ok_and(|found| found.is_symlink());
+    let real = link.canonicalize().ok().filter(|real| real.is_dir())?;
+    is_link.then_some(real)
 }
 
 fn listed(names: &[String]) -> String {

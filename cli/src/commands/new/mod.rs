@@ -13,7 +13,8 @@ mod source;
 use std::path::{Path, PathBuf};
 
 use justapi_templates::{
-    AnswerFault, Answers, BUILTIN_NAMES, Manifest, NameFault, Names, next_steps, record, render,
+    AnswerFault, Answers, BUILTIN_NAMES, Manifest, NameFault, Names, builtin, next_steps, record,
+    render,
 };
 
 use self::ask::Asker;
@@ -48,6 +49,9 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
         return Err(nameless(
             "a project needs a name, and there is nobody to ask",
         ));
+    }
+    if let (Some(_), Some(target)) = (&asker, &arguments.target) {
+        refuse_early(arguments, target)?;
     }
 
     let template = match (&arguments.template, &asker) {
@@ -101,6 +105,30 @@ pub(crate) fn new(ui: &Ui, arguments: &New) -> Result<u8, CliError> {
         repository(arguments, &source, &destination, &plan, folder)
     })?;
     report.made(ui, &repository)
+}
+
+/// What no answer can help is said before anything is asked.
+fn refuse_early(arguments: &New, target: &Path) -> Result<(), CliError> {
+    let destination = Destination::look(target)?;
+    if !arguments.force && !arguments.dry_run {
+        destination.must_be_empty()?;
+    }
+    if arguments.template.is_some() {
+        // Whose words it may not be is known before the first question.
+        return Ok(());
+    }
+    let names = BUILTIN_NAMES.map(|template| {
+        let manifest = builtin(template).expect("it is listed").manifest;
+        name(arguments, target, &manifest)
+    });
+    // One that will do for some template may be meant for that.
+    if names.iter().all(Result::is_err) {
+        return names
+            .into_iter()
+            .next()
+            .map_or(Ok(()), |name| name.map(drop));
+    }
+    Ok(())
 }
 
 /// The repository of a project whose files are in `folder`.

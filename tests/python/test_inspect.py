@@ -264,6 +264,11 @@ def test_what_is_fine_is_fine(shop: Path) -> None:
             "GET /a/{y} is registered twice, and app.one (app.py:3) answers",
         ),
         (
+            "@app.get('a')\ndef one(): ...",
+            "fail",
+            "no request reaches GET a: its path does not begin with a slash",
+        ),
+        (
             "@app.get('/a/{x}')\ndef one(): ...",
             "warn",
             "nobody takes the parameter `x` of GET /a/{x}",

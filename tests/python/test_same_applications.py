@@ -92,6 +92,25 @@ def file(name: str, ext: str): return [name, ext]
     assert_same(program, *[get(path) for path in paths])
 
 
+def test_no_request_reaches_a_path_without_slash() -> None:
+    program = (
+        HEAD
+        + """
+@app.get("bare")
+def bare(): return "bare"
+@app.get("{name}")
+def anything(name: str): return name
+router = APIRouter()
+@router.get("end")
+def end(): return "end"
+app.include_router(router, prefix="/dead")
+@app.get("/whole")
+def whole(): return "whole"
+"""
+    )
+    assert_same(program, *[get(path) for path in ["/bare", "/x", "/deadend", "/whole"]])
+
+
 def test_errors_of_inclusion() -> None:
     program = (
         HEAD

@@ -16,7 +16,7 @@ from justapi import _core
 from justapi._api_route import APIRoute
 from justapi._inspect import name_of, place_of
 from justapi._lane import Served, new_event_loop, routes_of
-from justapi._paths import route_key
+from justapi._paths import lacks_slash, route_key
 from justapi._plain_routes import APIWebSocketRoute, Mount, WebSocketRoute
 from justapi._tracebacks import users_frames
 from justapi.app import JustAPIApp
@@ -70,7 +70,8 @@ def findings_of(app: Any, given: dict[str, Any]) -> list[Finding]:
     if not isinstance(app, JustAPIApp) or interface == "asgi":
         return list(_lane_faults(app, given))
     broken: set[int] = set()
-    found = [*_plan_faults(app, broken), *_unreachable(app), *_parameter_faults(app)]
+    found = [*_plan_faults(app, broken), *_without_slash(app), *_unreachable(app)]
+    found += _parameter_faults(app)
     found += [*_document_faults(app), *_middleware_faults(app), *_left_from_development(app)]
     if not broken:
         # A route that cannot be compiled has been said, and the lane would say it again.
@@ -124,6 +125,19 @@ def _plan_faults(app: JustAPIApp, broken: set[int]) -> Iterator[Finding]:
                 "route",
                 f"{_named(route)} cannot be compiled: {_shown(error)}",
                 "a worker of `justapi serve` would not start",
+                _place(route),
+            )
+
+
+def _without_slash(app: JustAPIApp) -> Iterator[Finding]:
+    """Finds routes whose path is none that a request can have."""
+    for route in app.routes:
+        if not isinstance(route, Mount) and lacks_slash(route.path):
+            yield Finding(
+                "fail",
+                "route",
+                f"no request reaches {_named(route)}: its path does not begin with a slash",
+                f"write the path as `/{route.path}`",
                 _place(route),
             )
 

@@ -13,7 +13,7 @@ from justapi._callables import is_async_callable
 from justapi._compile import Compiled
 from justapi._inputs import connection_of, request_of
 from justapi._native import answer_over_asgi
-from justapi._paths import path_converters
+from justapi._paths import lacks_slash, path_converters
 from justapi._plain_routes import (
     APIWebSocketRoute,
     BaseRoute,
@@ -59,6 +59,9 @@ class Dispatcher:
             if isinstance(route, Mount):
                 self._http.add(None, f"{route.path}/{{path:path}}", route)
                 self._websocket.add(None, f"{route.path}/{{path:path}}", route)
+            elif lacks_slash(route.path):
+                # As with FastAPI: no request has such a path.
+                continue
             elif isinstance(route, WebSocketRoute | APIWebSocketRoute):
                 self._websocket.add(None, route.path, route)
             else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from justapi import _core
 from justapi._api_route import APIRoute
 from justapi._asgi import answer as answer_over_asgi
-from justapi._paths import core_pattern, route_key
+from justapi._paths import core_pattern, lacks_slash, route_key
 from justapi._plain_routes import APIWebSocketRoute, Mount, WebSocketRoute
 from justapi._plan import Kind, Plan
 from justapi._respond import is_response
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from justapi._layers import Layer
     from justapi.types import ASGIApp
 
-__all__ = ["LaneSelector", "Served", "new_event_loop", "routes_of"]
+__all__ = ["LaneSelector", "Served", "new_event_loop", "paths_without_slash", "routes_of"]
 
 logger = logging.getLogger("justapi")
 
@@ -230,6 +230,16 @@ _OF_THE_SERVER: Final = frozenset({"/health", "/live", "/metrics", "/ready"})
 
 LaneRoute = tuple[list[str] | None, str, Plan | None, bool]
 """Methods or None for all, pattern, plan or None for ASGI, and whether there is a WebSocket."""
+
+
+def paths_without_slash(app: Any) -> list[str]:
+    """Returns the paths of an application of ours that no request can have."""
+    from justapi.app import JustAPIApp
+
+    if not isinstance(app, JustAPIApp):
+        return []
+    routes = [route for route in app.routes if not isinstance(route, Mount)]
+    return [route.path for route in routes if lacks_slash(route.path)]
 
 
 def routes_of(app: Any) -> list[LaneRoute]:

@@ -17,6 +17,7 @@ __all__ = [
     "compile_path",
     "core_pattern",
     "fill_path",
+    "lacks_slash",
     "route_key",
 ]
 
@@ -139,6 +140,11 @@ def fill_path(
             path = path.replace("{" + name + "}", convertors[name].to_string(value))
             del rest[name]
     return path, rest
+
+
+def lacks_slash(path: str) -> bool:
+    """Whether no request can have this path, as each begins with a slash."""
+    return bool(path) and not path.startswith("/")
 
 
 def route_key(path: str) -> str:

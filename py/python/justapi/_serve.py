@@ -17,7 +17,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from justapi import _core, _stopping
-from justapi._lane import LaneSelector, Served, finish_background, routes_of
+from justapi._lane import (
+    LaneSelector,
+    Served,
+    finish_background,
+    paths_without_slash,
+    routes_of,
+)
 from justapi._lanes import CHECK_SECONDS, LAST_SECONDS, LaneThread, end_loop, run_to_end
 from justapi._tracebacks import format_from_user
 from justapi.types import ASGIApp, Message
@@ -257,6 +263,8 @@ def serve(
     async def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.keep_signal_handler(number, functools.partial(on_signal, number))
+        for path in paths_without_slash(app):
+            logger.warning("no request reaches the route %r: write its path as '/%s'", path, path)
         lifespan = Lifespan(app, observer)
         await lifespan.start()
         name = sockets[0].getsockname() if sockets else None

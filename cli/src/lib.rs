@@ -27,6 +27,7 @@ mod reaper;
 mod shell;
 mod spelling;
 mod ui;
+mod wheel;
 
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -217,10 +217,13 @@ fn a_wheel_belongs_to_its_package_manager() {
     fs::write(info.join("INSTALLER"), "pip\n").unwrap();
     let python = environment.join("bin/python3").display().to_string();
     for (arguments, expected) in [
-        (&["self", "update"][..], "-m pip install -U justapi"),
+        (
+            &["self", "update"][..],
+            "-m pip install -U wheels/justapi-*.whl",
+        ),
         (
             &["self", "update", "9.9.9"],
-            "-m pip install -U 'justapi==9.9.9'",
+            "-m pip install -U wheels/justapi-9.9.9-*.whl",
         ),
         (&["self", "uninstall"], "-m pip uninstall justapi"),
     ] {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::shell::quoted_path;
+use crate::wheel;
 
 /// Who put this program here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,19 +128,10 @@ impl Wheel {
 
     /// The command that updates it.
     pub(super) fn update(&self, version: Option<&str>) -> String {
-        let package = version.map_or_else(
-            || "justapi".to_owned(),
-            |version| format!("'justapi=={version}'"),
-        );
+        let package = wheel::file(version);
         match (self.manager, &self.python) {
-            (Manager::UvTool, _) => match version {
-                Some(_) => format!("uv tool install {package}"),
-                None => "uv tool upgrade justapi".to_owned(),
-            },
-            (Manager::Pipx, _) => match version {
-                Some(_) => format!("pipx install --force {package}"),
-                None => "pipx upgrade justapi".to_owned(),
-            },
+            (Manager::UvTool, _) => format!("uv tool install --force {package}"),
+            (Manager::Pipx, _) => format!("pipx install --force {package}"),
             (Manager::Uv, Some(python)) => {
                 format!(
                     "uv pip install --python {} -U {package}",
@@ -257,10 +249,22 @@ mod tests {
     #[test]
     fn wheels_are_known_by_their_record() {
         for (below, installer, expected) in [
-            ("venv", "pip\n", "bin/python3 -m pip install -U justapi"),
-            ("venv", "uv", "bin/python3 -U justapi"),
-            ("uv/tools/justapi", "uv", "uv tool upgrade justapi"),
-            ("pipx/venvs/justapi", "pip", "pipx upgrade justapi"),
+            (
+                "venv",
+                "pip\n",
+                "bin/python3 -m pip install -U wheels/justapi-*.whl",
+            ),
+            ("venv", "uv", "bin/python3 -U wheels/justapi-*.whl"),
+            (
+                "uv/tools/justapi",
+                "uv",
+                "uv tool install --force wheels/justapi-*.whl",
+            ),
+            (
+                "pipx/venvs/justapi",
+                "pip",
+                "pipx install --force wheels/justapi-*.whl",
+            ),
         ] {
             let folder = tempfile::tempdir().unwrap();
             let program = environment(&folder.path().join(below), 5, installer);
@@ -269,7 +273,11 @@ mod tests {
             };
             let command = wheel.update(None);
             assert!(command.ends_with(expected), "{command}");
-            assert!(wheel.update(Some("9.1")).contains("justapi==9.1"));
+            assert!(
+                wheel
+                    .update(Some("9.1"))
+                    .contains("wheels/justapi-9.1-*.whl")
+            );
         }
     }
 

@@ -17,6 +17,7 @@ use crate::application_args::SelfCommand;
 use crate::error::{CliError, Code};
 use crate::shell::quoted_path;
 use crate::ui::Ui;
+use crate::wheel;
 
 /// The installer, as it is beside the sources.
 const INSTALLER: &str = include_str!("../../../install.sh");
@@ -44,8 +45,9 @@ fn update(
 ) -> Result<u8, CliError> {
     let receipt = match installation {
         Installation::Installer(receipt) => receipt,
-        Installation::Wheel(wheel) => {
-            return Err(managed(&wheel.update(version)));
+        Installation::Wheel(installed) => {
+            let source = format!("`{}` makes it of the source", wheel::BUILD);
+            return Err(managed(&installed.update(version)).with_detail("wheel", source));
         }
         Installation::Other(receipt) => return Err(not_installed(receipt.as_ref(), "update")),
     };

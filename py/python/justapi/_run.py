@@ -261,6 +261,7 @@ def _program() -> str:
     if found is None:
         raise EnvironmentLacks(
             "the program `justapi` is not installed beside this interpreter\n"
-            f"  hint      run `{sys.executable} -m pip install --force-reinstall justapi`"
+            f"  hint      install the wheel once more: `{sys.executable} -m pip install "
+            "--force-reinstall wheels/justapi-*.whl`"
         )
     return found

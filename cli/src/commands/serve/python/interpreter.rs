@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::failures;
 use crate::config::is_python_version;
 use crate::error::{CliError, Code};
+use crate::wheel;
 
 /// What an interpreter is asked: isolated from the environment and the folder.
 const PROBE: &str = "import json, sys
@@ -202,7 +203,11 @@ impl Answer {
             .with_detail("found by", candidate.place)
             .with_hint("name a newer one with `--python PATH`"));
         }
-        let install = format!("run `{shown} -m pip install 'justapi=={ours}'`");
+        let install = format!(
+            "run `{shown} -m pip install {}`, which `{}` has made of the source",
+            wheel::file(Some(ours)),
+            wheel::BUILD
+        );
         let Some(package) = &self.package else {
             return Err(CliError::new(
                 Code::Interpreter,

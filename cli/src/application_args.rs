@@ -67,6 +67,15 @@ pub(crate) struct Check {
 pub(crate) struct Doctor {
     /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     pub(crate) app: Option<String>,
+    /// Put right what can be put right without harm; ask before each command.
+    ///
+    /// Packages go into the virtual environment of the project only, limits of the kernel are
+    /// raised until the next boot where this is root. What else is wrong stays, with what to do.
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// With --fix: run the commands without asking.
+    #[arg(long, requires = "fix")]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) python: PythonFlags,
 }

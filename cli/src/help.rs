@@ -4,6 +4,7 @@
 
 /// Examples of `justapi`.
 pub(crate) const JUSTAPI: &str = "justapi new my-api
+justapi dev
 justapi serve
 justapi serve --addr 0.0.0.0:8080 --access-log text
 justapi config show --origin";
@@ -49,22 +50,23 @@ justapi profile https://127.0.0.1:8443/hello -k --rate 1000 --json
 justapi profile app:app -- --python venv/bin/python --access-log text";
 
 /// Examples of `justapi routes`.
-pub(crate) const ROUTES: &str = "justapi routes app:app
+pub(crate) const ROUTES: &str = "justapi routes
 justapi routes main.py --method POST --path '/items/*'
 justapi routes app:app --json";
 
 /// Examples of `justapi openapi`.
-pub(crate) const OPENAPI: &str = "justapi openapi app:app
+pub(crate) const OPENAPI: &str = "justapi openapi
 justapi openapi app:app --output openapi.json
 justapi openapi app:app --check openapi.json";
 
 /// Examples of `justapi check`.
-pub(crate) const CHECK: &str = "justapi check app:app
+pub(crate) const CHECK: &str = "justapi check
 justapi check app:app --config production.toml --strict";
 
 /// Examples of `justapi doctor`.
 pub(crate) const DOCTOR: &str = "justapi doctor
-justapi doctor app:app --json";
+justapi doctor app:app --json
+justapi doctor --fix";
 
 /// Examples of `justapi self`.
 pub(crate) const SELF: &str = "justapi self update 0.2.0 --dry-run

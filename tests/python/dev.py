@@ -66,6 +66,7 @@ class Dev:
         folder: Where it runs.
         *arguments: Further arguments; `app:app` is served if none names an application.
         waits: Whether it shall listen first.
+        port: Where it listens; a free port unless told.
         **variables: Further environment variables.
 
     Attributes:
@@ -73,10 +74,17 @@ class Dev:
         errors: What it has said on standard error.
     """
 
-    def __init__(self, folder: Path, *arguments: str, waits: bool = True, **variables: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        waits: bool = True,
+        port: int = 0,
+        **variables: str,
+    ) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [PROGRAM, "dev", "--json", "--port", "0", *arguments],
+            [PROGRAM, "dev", "--json", "--port", str(port), *arguments],
             cwd=folder,
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,

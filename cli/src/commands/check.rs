@@ -112,5 +112,6 @@ fn of_finding(finding: &Value) -> Item {
         message: text("message").to_owned(),
         place,
         fix: finding["hint"].as_str().map(str::to_owned),
+        repair: None,
     }
 }

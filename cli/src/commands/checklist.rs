@@ -42,6 +42,8 @@ pub(super) struct Item {
     pub(super) place: Option<String>,
     /// What to do; a command where there is one.
     pub(super) fix: Option<String>,
+    /// Program and arguments that do it, where they can do no harm.
+    pub(super) repair: Option<Vec<String>>,
 }
 
 impl Item {
@@ -52,7 +54,14 @@ impl Item {
             message: message.into(),
             place: None,
             fix: None,
+            repair: None,
         }
+    }
+
+    /// With a command that puts it right.
+    pub(super) fn with_repair<const N: usize>(mut self, command: [&str; N]) -> Self {
+        self.repair = Some(command.map(str::to_owned).to_vec());
+        self
     }
 
     pub(super) fn ok(name: &str, message: impl Into<String>) -> Self {
@@ -119,6 +128,7 @@ impl Item {
             "message": self.message,
             "place": self.place,
             "fix": self.fix,
+            "repair": self.repair,
         })
     }
 }

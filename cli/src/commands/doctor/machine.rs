@@ -63,13 +63,14 @@ impl Machine {
     fn backlog(&self, wanted: u32) -> Option<Item> {
         let most = self.number("net/core/somaxconn")?;
         Some(if most < i64::from(wanted) {
-            Item::warn(
+            self.warn(
                 "backlog",
                 format!(
                     "net.core.somaxconn is {most}: of {wanted} connections that may wait, the \
                      kernel lets {most}"
                 ),
-                self.sysctl("net.core.somaxconn", 4096),
+                "net.core.somaxconn",
+                4096,
             )
         } else {
             Item::ok("backlog", format!("net.core.somaxconn is {most}"))
@@ -81,10 +82,11 @@ impl Machine {
         let instances = self.number("fs/inotify/max_user_instances")?;
         let message = format!("{watches} watches, {instances} instances for each user");
         Some(if watches < ENOUGH_WATCHES {
-            Item::warn(
+            self.warn(
                 "file events",
                 format!("{message}: a project of many folders cannot be watched"),
-                self.sysctl("fs.inotify.max_user_watches", 524_288),
+                "fs.inotify.max_user_watches",
+                524_288,
             )
         } else {
             Item::ok("file events", message)
@@ -127,6 +129,16 @@ impl Machine {
             });
         }
         items
+    }
+
+    /// Something that a value of the kernel mends, which root can set.
+    fn warn(&self, name: &str, message: String, key: &str, value: i64) -> Item {
+        let item = Item::warn(name, message, self.sysctl(key, value));
+        if self.is_root {
+            item.with_repair(["sysctl", "-w", &format!("{key}={value}")])
+        } else {
+            item
+        }
     }
 
     /// The command that sets a value until the next boot.

@@ -1,14 +1,15 @@
 //! `justapi doctor`: what on this machine and in this project keeps the server from doing well.
 //!
-//! Guarantee: nothing is changed; each line that is not right names what puts it right, the
-//! temporary form first.
+//! Guarantee: nothing is changed unless `--fix` has asked for it; each line that is not right names
+//! what puts it right, the temporary form first.
 
 mod machine;
 mod project;
+mod repair;
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::machine::Machine;
 use super::checklist::{Item, Status, count, show};
@@ -23,44 +24,78 @@ use crate::ui::Ui;
 const FAILED: u8 = 1;
 
 pub(crate) fn doctor(ui: &Ui, arguments: &Doctor, explicit: Option<&Path>) -> Result<u8, CliError> {
-    let mut items = vec![project::program()];
-    items.extend(project::shadow());
-    // A configuration that is broken is a finding; the machine is then looked at by the defaults.
-    let loaded = match load(explicit, arguments) {
-        Ok(loaded) => {
-            items.extend(project::settings(&loaded.config));
-            Some(loaded)
+    let mut found = Found::look(arguments, explicit);
+    if arguments.fix {
+        if !ui.is_json() {
+            found.show(ui)?;
         }
-        Err(error) => {
-            items.push(Item::of_error(Status::Fail, "settings", &error));
-            None
+        let repaired = repair::offer(ui, &found.items, arguments.yes);
+        if !repaired.is_empty() || ui.is_json() {
+            found = Found::look(arguments, explicit);
+            found.more["repaired"] = json!(repaired);
+            found.show(ui)?;
         }
-    };
-    let config = loaded.as_ref().map(|loaded| &loaded.config);
-    let app = loaded.as_ref().and_then(|loaded| loaded.app.as_deref());
-    let plan = loaded.as_ref().map(|loaded| &loaded.plan);
-    if let Some(config) = config {
-        items.extend(project::python(config, app));
+    } else {
+        found.show(ui)?;
     }
-    if let Some(unclear) = loaded.as_ref().and_then(|loaded| loaded.unclear.as_ref()) {
-        items.push(Item::of_error(Status::Fail, "application", unclear));
-    }
-    if let Some(plan) = plan {
-        items.extend(project::address(plan));
-    }
-    items.extend(Machine::this().items(plan));
-    let app = app.or(arguments.app.as_deref());
-    let more = json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "application": app,
-        "file": config.and_then(Config::file).map(|file| file.display().to_string()),
-    });
-    show(ui, "doctor", app.unwrap_or_default(), &items, &more)?;
-    Ok(if count(&items, Status::Fail) > 0 {
+    Ok(if count(&found.items, Status::Fail) > 0 {
         FAILED
     } else {
         0
     })
+}
+
+/// What there is to say of program, project and machine.
+struct Found {
+    subject: String,
+    items: Vec<Item>,
+    more: Value,
+}
+
+impl Found {
+    fn look(arguments: &Doctor, explicit: Option<&Path>) -> Self {
+        let mut items = vec![project::program()];
+        items.extend(project::shadow());
+        // A configuration that is broken is a finding; the machine is then looked at by the defaults.
+        let loaded = match load(explicit, arguments) {
+            Ok(loaded) => {
+                items.extend(project::settings(&loaded.config));
+                Some(loaded)
+            }
+            Err(error) => {
+                items.push(Item::of_error(Status::Fail, "settings", &error));
+                None
+            }
+        };
+        let named = arguments.app.as_deref();
+        let app = loaded
+            .as_ref()
+            .map_or(named, |loaded| loaded.app.as_deref());
+        if let Some(loaded) = &loaded {
+            items.extend(project::python(&loaded.config, app));
+            let unclear = loaded.unclear.as_ref();
+            items.extend(
+                unclear.map(|unclear| Item::of_error(Status::Fail, "application", unclear)),
+            );
+            items.extend(project::address(&loaded.plan));
+        }
+        let plan = loaded.as_ref().map(|loaded| &loaded.plan);
+        items.extend(Machine::this().items(plan));
+        let file = loaded.as_ref().and_then(|loaded| loaded.config.file());
+        Self {
+            subject: app.unwrap_or_default().to_owned(),
+            items,
+            more: json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "application": app,
+                "file": file.map(|file| file.display().to_string()),
+            }),
+        }
+    }
+
+    fn show(&self, ui: &Ui) -> Result<(), CliError> {
+        show(ui, "doctor", &self.subject, &self.items, &self.more)
+    }
 }
 
 /// The project, as far as its settings say.

@@ -16,13 +16,17 @@ use crate::config::{Config, Origin, shown_path};
 use crate::error::plain;
 use crate::holder::Holder;
 use crate::shell::quoted_path;
+use crate::wheel;
 
 /// Version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Oldest pydantic that the package works with.
 const OLDEST_PYDANTIC: (u32, u32) = (2, 7);
-/// What an interpreter is asked for: versions of the packages that the framework uses, or could.
-const PACKAGES: &str = "import json
+/// That, as pip is told.
+const PYDANTIC: &str = "pydantic>=2.7";
+/// What an interpreter is asked for: versions of the packages that the framework uses, or could, and
+/// whether it is that of a virtual environment.
+const PACKAGES: &str = "import json, sys
 from importlib.metadata import PackageNotFoundError, version
 found = {}
 for name in ('pydantic', 'python-multipart', 'httpx', 'msgspec', 'email-validator'):
@@ -30,7 +34,8 @@ for name in ('pydantic', 'python-multipart', 'httpx', 'msgspec', 'email-validato
         found[name] = version(name)
     except PackageNotFoundError:
         found[name] = None
-print(json.dumps(found))
+is_environment = sys.prefix != sys.base_prefix
+print(json.dumps({'packages': found, 'is_environment': is_environment}))
 ";
 
 /// This program: version, build, and who put it here.
@@ -123,7 +128,12 @@ fn of_interpreter(interpreter: &Interpreter) -> Item {
     Item::warn(
         "python",
         format!("{message}: its package is {package}, this program {VERSION}"),
-        format!("{} -m pip install 'justapi=={VERSION}'", quoted_path(path)),
+        format!(
+            "`{} -m pip install {}`, which `{}` has made of the source",
+            quoted_path(path),
+            wheel::file(Some(VERSION)),
+            wheel::BUILD
+        ),
     )
 }
 
@@ -151,11 +161,18 @@ fn packages(interpreter: &Interpreter) -> Vec<Item> {
     let output = Command::new(&interpreter.path)
         .args(["-I", "-c", PACKAGES])
         .output();
-    let found: Value = output
+    let answer: Value = output
         .ok()
         .and_then(|output| serde_json::from_slice(&output.stdout).ok())
         .unwrap_or_default();
+    let found = &answer["packages"];
     let python = quoted_path(&interpreter.path);
+    let path = interpreter.path.to_string_lossy();
+    // Another's Python is not ours to change.
+    let repaired = |item: Item| match answer["is_environment"].as_bool() {
+        Some(true) => item.with_repair([&*path, "-m", "pip", "install", "-U", PYDANTIC]),
+        _ => item,
+    };
     let mut items = Vec::new();
     let (mut present, mut absent) = (Vec::new(), Vec::new());
     for (name, version) in found.as_object().into_iter().flatten() {
@@ -169,16 +186,16 @@ fn packages(interpreter: &Interpreter) -> Vec<Item> {
         .map(|text| (text, first_two(text)))
     {
         Some((_, Some(version))) if version >= OLDEST_PYDANTIC => {}
-        Some((text, _)) => items.push(Item::fail(
+        Some((text, _)) => items.push(repaired(Item::fail(
             "packages",
             format!("pydantic {text} is too old; 2.7 is the oldest that works"),
-            format!("{python} -m pip install -U 'pydantic>=2.7'"),
-        )),
-        None => items.push(Item::fail(
+            format!("{python} -m pip install -U '{PYDANTIC}'"),
+        ))),
+        None => items.push(repaired(Item::fail(
             "packages",
             "pydantic is not installed, and models need it",
-            format!("{python} -m pip install 'pydantic>=2.7'"),
-        )),
+            format!("{python} -m pip install '{PYDANTIC}'"),
+        ))),
     }
     let absent = if absent.is_empty() {
         String::new()

@@ -17,8 +17,9 @@
     overlay = document.createElement("div");
     overlay.id = "justapi-overlay";
     const root = overlay.attachShadow({ mode: "open" });
-    const sheet = document.createElement("style");
-    sheet.textContent =
+    // An element of style would need the leave of the page's content security policy.
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(
       ":host{position:fixed;inset:0;z-index:2147483647;background:#000a;overflow:auto;" +
       "font:14px/1.5 system-ui,sans-serif}" +
       "main{margin:5vh auto;max-width:56rem;background:#1b1b1f;color:#e8e8ea;padding:1.25rem 1.5rem;" +
@@ -29,7 +30,9 @@
       "pre span{display:block;width:max-content;min-width:100%;min-height:1.55em}" +
       ".here{background:#ff6b6b33}" +
       "p{color:#999;margin:1rem 0 0}button{float:right;background:none;border:1px solid #555;" +
-      "color:inherit;border-radius:4px;cursor:pointer;font:inherit}";
+      "color:inherit;border-radius:4px;cursor:pointer;font:inherit}",
+    );
+    root.adoptedStyleSheets = [sheet];
     const main = document.createElement("main");
     const add = (name, text, parent = main) => {
       const node = document.createElement(name);
@@ -49,7 +52,7 @@
     }
     if (failure.traceback) add("pre", failure.traceback);
     add("p", "The last good code still serves; the page loads anew once the new code works.");
-    root.append(sheet, main);
+    root.append(main);
     document.documentElement.append(overlay);
   }
 

@@ -1,5 +1,8 @@
 //! The known word that the user most likely meant.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 /// A tail for a message: the candidate that was probably meant, or nothing.
 pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
     nearest(word, candidates).map_or_else(String::new, |nearest| {
@@ -12,13 +15,40 @@ pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // A third of the word wrong is a typing error; more is another word.
-    let most = (word.chars().count() / 3).max(1);
     candidates
         .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= most)
+        .filter(|(distance, candidate)| *distance <= most_edits(word, candidate))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// The file beside a missing one that was probably meant.
+pub(crate) fn nearest_file(missing: &Path) -> Option<PathBuf> {
+    let name = missing.file_name()?.to_str()?;
+    let folder = missing
+        .parent()
+        .filter(|folder| *folder != Path::new(""))
+        .unwrap_or_else(|| Path::new("."));
+    let entries = fs::read_dir(folder).ok()?;
+    let names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let near = nearest(name, names.iter().map(String::as_str))?;
+    Some(missing.with_file_name(near))
+}
+
+/// Edits that are a typing error: of the part that two names do not share, a third; more is another
+/// word.
+fn most_edits(word: &str, candidate: &str) -> usize {
+    let same = word
+        .bytes()
+        .zip(candidate.bytes())
+        .take_while(|(a, b)| a == b);
+    let same = same.count();
+    let parts = word.match_indices(['.', '_', ':', '/']);
+    let shared = parts.map(|(at, _)| at + 1).filter(|end| *end <= same);
+    let own = &word[shared.last().unwrap_or_default()..];
+    (own.chars().count() / 3).max(1)
 }
 
 /// Edits (insert, delete, replace, swap of neighbours) from `a` to `b`: the
@@ -71,5 +101,9 @@ mod tests {
             Some("server.port")
         );
         assert_eq!(nearest("colour", keys.into_iter()), None);
+        // What is right in front of a name makes it no nearer.
+        assert_eq!(nearest("server.host", keys.into_iter()), None);
+        assert_eq!(nearest("sever.port", keys.into_iter()), Some("server.port"));
+        assert_eq!(nearest("ünicode.port", keys.into_iter()), None);
     }
 }

@@ -1,10 +1,13 @@
 //! Commands that look at what would be served, at the project and at the machine, and serve
 //! nothing; applications in Python are looked at in `tests/python`.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use crate::binary::{Folder, JUSTAPI, Run, on_a_terminal};
@@ -248,5 +251,115 @@ fn a_reader_that_leaves_ends_them_quietly() {
             .unwrap();
         let run = Run::of(&output).expect(1);
         assert!(run.stderr.contains("error[JA101]"), "{run:?}");
+    }
+}
+
+/// An interpreter of a virtual environment whose pydantic is older than any that works; pip mends
+/// it, or fails where `python.broken` is.
+const PYTHON: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+case "$*" in
+*'PackageNotFoundError'*)
+  if [ -e "$here/mended" ]; then version=2.9.0; else version=2.0.0; fi
+  echo "{\"packages\": {\"pydantic\": \"$version\"}, \"is_environment\": $(cat "$here/environment")}" ;;
+*'-m pip install'*)
+  echo "pip was told: $*"
+  if [ -e "$here/broken" ]; then exit 3; fi
+  touch "$here/mended" ;;
+*)
+  echo '{"executable": "PATH", "version": [3, 12], "is_free_threaded": false, "package": "VERSION"}' ;;
+esac
+"#;
+
+fn with_old_pydantic() -> Folder {
+    let folder = Folder::new().with("environment", "true");
+    let path = folder.path().join("python");
+    let text = PYTHON
+        .replace("PATH", &path.display().to_string())
+        .replace("VERSION", env!("CARGO_PKG_VERSION"));
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn the_doctor_mends_what_somebody_agrees_to() {
+    let folder = with_old_pydantic();
+    let run = folder.run("doctor --python ./python").expect(1);
+    assert!(run.stdout.contains("pydantic 2.0.0 is too old"), "{run:#?}");
+    assert!(!run.stderr.contains("would run"), "{run:#?}");
+    let command = "python -m pip install -U 'pydantic>=2.7'";
+
+    // Without anybody to ask nothing is run.
+    let run = folder.run("doctor --python ./python --fix").expect(1);
+    assert!(run.stderr.contains(command), "{run:#?}");
+    assert!(run.stderr.contains("`--yes` agrees"), "{run:#?}");
+    assert!(!folder.path().join("mended").exists());
+    folder.run("doctor --yes").expect(2);
+
+    let folder = folder.with("broken", "");
+    let run = folder.run("doctor --python ./python --fix --yes").expect(1);
+    assert!(run.stderr.contains("exit status: 3"), "{run:#?}");
+    fs::remove_file(folder.path().join("broken")).unwrap();
+
+    let run = folder
+        .run("doctor --python ./python --fix --yes --json")
+        .expect(0);
+    assert!(
+        run.stderr.contains("pip was told: -m pip install"),
+        "{run:#?}"
+    );
+    let json = run.json();
+    assert!(
+        json["repaired"][0].as_str().unwrap().ends_with(command),
+        "{json:#}"
+    );
+    assert_eq!(json["failures"], 0);
+    let run = folder.run("doctor --python ./python --fix").expect(0);
+    assert!(
+        run.stderr.contains("nothing here can be put right"),
+        "{run:#?}"
+    );
+}
+
+#[test]
+fn the_doctor_leaves_the_systems_python_alone() {
+    let folder = with_old_pydantic().with("environment", "false");
+    let run = folder.run("doctor --python ./python --fix --yes").expect(1);
+    assert!(
+        run.stdout.contains("pip install -U 'pydantic>=2.7'"),
+        "{run:#?}"
+    );
+    assert!(!folder.path().join("mended").exists());
+}
+
+#[test]
+fn the_doctor_asks_a_person() {
+    for (answer, status) in [("y\n", 0), ("\n", 1), ("no\n", 1)] {
+        let folder = with_old_pydantic();
+        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&keys).unwrap();
+        unlockpt(&keys).unwrap();
+        let name = ptsname(&keys, Vec::new()).unwrap();
+        let side = || {
+            let mut options = fs::OpenOptions::new();
+            options
+                .read(true)
+                .write(true)
+                .open(name.to_str().unwrap())
+                .unwrap()
+        };
+        fs::File::from(keys.try_clone().unwrap())
+            .write_all(answer.as_bytes())
+            .unwrap();
+        let mut command = folder.program(
+            JUSTAPI,
+            &["doctor", "--python", "./python", "--fix", "--json"],
+        );
+        let output = command.stdin(side()).stderr(side()).output().unwrap();
+        let run = Run::of(&output).expect(status);
+        let count = run.json()["repaired"].as_array().unwrap().len();
+        assert_eq!(count, usize::from(status == 0), "{answer:?} {run:#?}");
+        assert_eq!(folder.path().join("mended").exists(), status == 0);
     }
 }

@@ -106,7 +106,10 @@ class Browser:
             case "Runtime.exceptionThrown":
                 self.said.append(json.dumps(given["exceptionDetails"]))
             case "Log.entryAdded" if given["entry"]["level"] == "error":
-                self.said.append(given["entry"]["text"])
+                entry = given["entry"]
+                # The browser asks for it by itself.
+                if not entry.get("url", "").endswith("/favicon.ico"):
+                    self.said.append(f"{entry['text']} {entry.get('url')}")
             case "Runtime.consoleAPICalled" if given["type"] in ("error", "warning"):
                 self.said.append(json.dumps(given["args"]))
 

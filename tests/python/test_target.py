@@ -89,7 +89,7 @@ def test_every_command_finds_the_application_of_the_folder(tmp_path: Path) -> No
     assert any("app:app is imported" in one["message"] for one in found["checks"])
     assert served(tmp_path, "serve")["application"] == "app:app"
     assert served(tmp_path, "dev")["application"] == "app:app"
-    profile = ["--path", "/mine", "-z", "0.2", "--warmup", "0s", "-c", "2", "--json"]
+    profile = ["--path", "/mine", "-z", "300ms", "--warmup", "0s", "-c", "2", "--json"]
     report = json.loads(run(tmp_path, "profile", *profile).stdout.splitlines()[-1])
     assert report["application"]["name"] == "app:app"
 
@@ -187,8 +187,8 @@ def test_the_settings_may_name_it(tmp_path: Path) -> None:
         (tmp_path / "justapi.toml").write_text('app = "other.web:app"\n')
         note = eventually("it says so", lambda: dev.events("note"))[0]
         assert "the application has changed in the settings" in note["text"]
-    (tmp_path / "justapi.toml").write_text("[server]\napp = 1\n")
-    assert "did you mean" not in run(tmp_path, "routes").stderr
+    (tmp_path / "justapi.toml").write_text('[server]\napp = "main:app"\n')
+    assert "`server.app` in justapi.toml:2 – did you mean `app`?" in run(tmp_path, "routes").stderr
 
 
 def test_the_demo_is_only_served_where_there_is_no_application(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ use super::settings::{SETTINGS, Setting, find};
 use super::value::Value;
 use super::{Origin, Warning};
 use crate::error::{CliError, Code, Location};
+use crate::shell::quoted_path;
 use crate::spelling;
 
 /// Name that is searched for.
@@ -46,12 +47,16 @@ pub(crate) fn locate(start: &Path) -> Option<PathBuf> {
 /// [`Code::ConfigUnreadable`], [`Code::ConfigSyntax`], [`Code::ConfigValue`].
 pub(crate) fn read(path: &Path, shown: &Path) -> Result<FileLayer, CliError> {
     let text = fs::read_to_string(path).map_err(|error| {
+        let near = spelling::nearest_file(path).filter(|_| !path.exists());
         CliError::new(
             Code::ConfigUnreadable,
             format!("cannot read the configuration file {}", shown.display()),
         )
         .with_cause(&error)
-        .with_hint("check the path after `--config`, or leave it out to use the defaults")
+        .with_hint(near.map_or_else(
+            || "check the path after `--config`, or leave it out to use the defaults".to_owned(),
+            |near| format!("did you mean `--config {}`?", quoted_path(&near)),
+        ))
     })?;
     parse(&text, path, shown)
 }
@@ -158,13 +163,30 @@ impl Walk<'_> {
 
     fn unknown(&mut self, key: &str, offset: usize) {
         let line = position(self.text, offset).0;
-        let meant = spelling::did_you_mean(key, SETTINGS.iter().map(|setting| setting.key));
+        let meant = meant(key);
         let shown = self.shown.display();
         self.layer.warnings.push(Warning {
             code: Code::UnknownKey,
             message: format!("unknown key `{key}` in {shown}:{line}{meant}"),
             location: Some(Location::new(self.shown, line, None)),
         });
+    }
+}
+
+/// What was probably meant by a key: one near to it, or the only one of its last name elsewhere.
+fn meant(key: &str) -> String {
+    let keys = || SETTINGS.iter().map(|setting| setting.key);
+    let sections = keys().flat_map(|key| key.match_indices('.').map(|(at, _)| &key[..at]));
+    let near = spelling::did_you_mean(key, keys().chain(sections));
+    if !near.is_empty() {
+        return near;
+    }
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let name = last(key);
+    let mut same = keys().filter(|known| last(known) == name);
+    match (same.next(), same.next()) {
+        (Some(only), None) => format!(" – did you mean `{only}`?"),
+        _ => String::new(),
     }
 }
 
@@ -216,11 +238,42 @@ mod tests {
             layer.warnings[0].message,
             "unknown key `server.prot` in justapi.toml:4 – did you mean `server.port`?"
         );
-        let layer = read_text("[servr]\nport = 1\n").unwrap();
+        for (text, expected) in [
+            (
+                "[servr]\nport = 1\n",
+                "`servr` in justapi.toml:1 – did you mean `server`?",
+            ),
+            (
+                "port = 1\n",
+                "`port` in justapi.toml:1 – did you mean `server.port`?",
+            ),
+            ("[server]\nworkers = 2\n", "did you mean `python.workers`?"),
+            ("[server]\napp = \"main:app\"\n", "did you mean `app`?"),
+            (
+                "[server]\ntxt = 1\n",
+                "unknown key `server.txt` in justapi.toml:2",
+            ),
+            ("colour = 1\n", "unknown key `colour` in justapi.toml:1"),
+        ] {
+            let message = &read_text(text).unwrap().warnings[0].message;
+            assert!(message.ends_with(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_file_is_named_with_the_one_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("production.toml"), "").unwrap();
+        let hint = |name: &str| {
+            let path = folder.path().join(name);
+            let error = read(&path, &path).unwrap_err();
+            error.hint().unwrap().to_owned()
+        };
+        assert!(hint("prodction.toml").ends_with("/production.toml`?"));
+        assert!(hint("staging.toml").starts_with("check the path"));
         assert!(
-            layer.warnings[0]
-                .message
-                .starts_with("unknown key `servr` in justapi.toml:1")
+            hint("").starts_with("check the path"),
+            "a folder is no file"
         );
     }
 

@@ -15,6 +15,7 @@ use super::{INTERRUPTED, failure, micro, status_of, stop_flag};
 use crate::args::Bench;
 use crate::config::shown_path;
 use crate::error::{CliError, Code};
+use crate::spelling;
 use crate::ui::{Ui, faint, heading};
 
 /// How long a busy machine is waited for: a load average of builds that have ended is gone by then.
@@ -100,7 +101,11 @@ fn matrix_file(name: &str, root: &Path) -> Result<PathBuf, CliError> {
         .into_iter()
         .find(|path| path.is_file())
         .ok_or_else(|| {
-            CliError::new(Code::BenchInput, format!("no matrix `{name}`"))
+            let near = spelling::nearest_file(&named).filter(|near| near.is_file());
+            let near = near.and_then(|near| Some(near.file_stem()?.to_string_lossy().into_owned()));
+            let meant = near.map(|near| format!(" – did you mean `{near}`?"));
+            let meant = meant.unwrap_or_default();
+            CliError::new(Code::BenchInput, format!("no matrix `{name}`{meant}"))
                 .with_detail("looked for", format!("{name}, {}", named.display()))
                 .with_hint("run in the workspace, or name its folder with `--root`")
         })

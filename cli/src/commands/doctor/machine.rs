@@ -262,6 +262,13 @@ mod tests {
             Status::Warn,
             "sudo sysctl -w fs.inotify.max_user_watches=524288",
         );
+        assert_eq!(low.backlog(1024).unwrap().repair, None);
+        let root = Machine {
+            is_root: true,
+            ..machine(folder.path(), &[])
+        };
+        let repair = root.backlog(1024).unwrap().repair.unwrap();
+        assert_eq!(repair, ["sysctl", "-w", "net.core.somaxconn=4096"]);
         let [perf, ptrace] = low.profiling().try_into().unwrap();
         check(
             Some(perf),

@@ -38,8 +38,14 @@ pub(super) fn offer(ui: &Ui, items: &[Item], agrees: bool) -> Vec<String> {
 }
 
 fn shown(repair: &[String]) -> String {
-    let words: Vec<String> = repair.iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+    let word = |word: &String| {
+        if word.starts_with('-') {
+            word.clone()
+        } else {
+            quoted(word)
+        }
+    };
+    repair.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Asks; anything but a yes is a no.

@@ -123,9 +123,7 @@ def test_an_error_lies_over_the_page_until_it_is_mended(
         assert browser.js(NO_OVERLAY)
 
 
-def test_a_page_that_never_worked_becomes_the_application(
-    project: Path, browser: Browser
-) -> None:
+def test_a_page_that_never_worked_becomes_the_application(project: Path, browser: Browser) -> None:
     replace(project / "app.py", "import nowhere_to_be_found\n")
     with Dev(project) as dev:
         browser.goto(f"{dev.url}/page")

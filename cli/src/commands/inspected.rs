@@ -134,14 +134,9 @@ fn failed(answer: &Value, interpreter: &Interpreter) -> CliError {
         error = error.with_detail("traceback", format!("\n{}", text("traceback").trim_end()));
     }
     error = error.with_detail("python", shown(interpreter));
-    let missing = text("missing").split('.').next().unwrap_or_default();
-    match (text("hint"), missing) {
-        ("", "") => error,
-        ("", missing) => error.with_hint(format!(
-            "that Python has no module `{missing}`: install it there, or name another with \
-             `--python`"
-        )),
-        (hint, _) => error.with_hint(hint),
+    match text("hint") {
+        "" => error,
+        hint => error.with_hint(hint),
     }
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from justapi import _core, _run
-from justapi._target import AppNotFound, load
+from justapi._target import AppNotFound, hint_for, load
 from justapi._tracebacks import format_from_user
 from justapi._worker import set_up_diagnostics
 
@@ -75,7 +75,7 @@ def _answer(given: dict[str, Any]) -> dict[str, Any]:
             "failed": f"importing {given['app']} failed",
             "kind": "application",
             "traceback": format_from_user(error),
-            "missing": _missing(error),
+            "hint": hint_for(error),
         }
     seconds = time.monotonic() - started
     try:
@@ -95,12 +95,6 @@ def _answer(given: dict[str, Any]) -> dict[str, Any]:
             "traceback": format_from_user(error),
         }
     return {"import_seconds": seconds, **answer}
-
-
-def _missing(error: BaseException) -> str | None:
-    """Returns the package that is not installed; a module that a package lacks is none."""
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    return None if name is None or "." in name else name
 
 
 def _kind_of(app: Any) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-__all__ = ["AppNotFound", "load"]
+__all__ = ["AppNotFound", "hint_for", "load"]
 
 _NAMES: Final = ("app", "application", "api")
 _FACTORIES: Final = ("create_app", "make_app")
@@ -75,6 +75,24 @@ def load(target: str) -> Any:
             _attribute_meant(module, shown, None),
         )
     return app
+
+
+def hint_for(error: BaseException) -> str | None:
+    """Says what to do about a module that the application's code imports and that is not there.
+
+    Args:
+        error: What the import has raised.
+
+    Returns:
+        The hint; None for any other error, and for a module that a package lacks.
+    """
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if not name or "." in name:
+        return None
+    near = _near(name, _modules_in([sys.path[0] or "."]))
+    if near is not None:
+        return f"there is no module `{name}`; did you mean `{near}`?"
+    return f"that Python has no module `{name}`: install it there, or name another with `--python`"
 
 
 def _module_of_file(shown: str, attribute: str) -> str:
@@ -220,7 +238,9 @@ def _file_below(folder: Path, name: str) -> str | None:
     """Returns a file of this name in a folder of the project, as it is named from here."""
     for pattern in (f"{_SOURCES}/{name}.py", f"*/{name}.py", f"{_SOURCES}/*/{name}.py"):
         # What is hidden is no part of a project.
-        found = sorted(one for one in folder.glob(pattern) if "/." not in str(one)[len(str(folder)) :])
+        found = sorted(
+            one for one in folder.glob(pattern) if "/." not in str(one)[len(str(folder)) :]
+        )
         if found:
             file = found[0]
             return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from justapi import _core, _run
-from justapi._target import AppNotFound, load
+from justapi._target import AppNotFound, hint_for, load
 from justapi._tracebacks import format_from_user
 
 __all__ = ["main", "set_up_diagnostics"]
@@ -91,7 +91,8 @@ def main() -> int:
         _end_at_once(EXIT_APP)
     except BaseException as error:
         shown = format_from_user(error)
-        ready.tell(failed=f"importing {given['app']} failed", traceback=shown, **loaded())
+        what = f"importing {given['app']} failed"
+        ready.tell(failed=what, traceback=shown, hint=hint_for(error), **loaded())
         _end_at_once(EXIT_APP)
     # Imported late, so that an application that fails to import says so at once.
     from justapi._lanes import num_alive

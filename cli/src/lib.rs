@@ -34,7 +34,8 @@ use std::ffi::OsString;
 use std::panic::{self, UnwindSafe};
 use std::process::ExitCode;
 
-use clap::FromArgMatches as _;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -79,16 +80,36 @@ fn parse_and_dispatch(ui: &Ui, arguments: Vec<OsString>) -> u8 {
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let outcome = match parsed {
         Ok(cli) => dispatch(cli),
-        Err(error) => ui.clap(&error).map(|()| match error.exit_code() {
-            0 => 0,
-            _ if measures => BENCH_USAGE,
-            _ => Code::Usage.exit(),
-        }),
+        Err(error) => {
+            let error = with_command_meant(error);
+            ui.clap(&error).map(|()| match error.exit_code() {
+                0 => 0,
+                _ if measures => BENCH_USAGE,
+                _ => Code::Usage.exit(),
+            })
+        }
     };
     outcome.unwrap_or_else(|error| {
         ui.error(&error);
         error.exit()
     })
+}
+
+/// Names the command that was probably meant where clap, which knows no swapped letters, has none.
+fn with_command_meant(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    let command = Cli::command();
+    let known = command.get_subcommands().map(clap::Command::get_name);
+    if let Some(near) = spelling::nearest(word, known) {
+        let near = ContextValue::Strings(vec![near.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, near);
+    }
+    error
 }
 
 fn dispatch(cli: Cli) -> Result<u8, CliError> {

@@ -46,8 +46,8 @@ fn most_edits(word: &str, candidate: &str) -> usize {
         .take_while(|(a, b)| a == b);
     let same = same.count();
     let parts = word.match_indices(['.', '_', ':', '/']);
-    let shared = parts.map(|(at, _)| at + 1).filter(|end| *end <= same);
-    let own = &word[shared.last().unwrap_or_default()..];
+    let mut shared = parts.map(|(at, _)| at + 1).filter(|end| *end <= same);
+    let own = &word[shared.next_back().unwrap_or_default()..];
     (own.chars().count() / 3).max(1)
 }
 

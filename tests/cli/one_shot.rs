@@ -129,3 +129,20 @@ fn a_full_disk_is_an_error() {
         assert!(run.stderr.contains("no space left on device"), "{run:?}");
     }
 }
+
+#[test]
+fn a_misspelt_command_is_named() {
+    let folder = Folder::new();
+    for (typed, expected) in [
+        ("nwe", "new"),
+        ("dve", "dev"),
+        ("srve", "serve"),
+        ("chekc", "check"),
+    ] {
+        let run = folder.run(typed).expect(2);
+        let tip = format!("tip: a similar subcommand exists: '{expected}'");
+        assert!(run.stderr.contains(&tip), "{run:?}");
+    }
+    let run = folder.run("frobnicate").expect(2);
+    assert!(!run.stderr.contains("tip:"), "{run:?}");
+}

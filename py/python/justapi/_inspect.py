@@ -263,10 +263,13 @@ def _openapi(app: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _check(app: Any, given: dict[str, Any]) -> dict[str, Any]:
     from justapi._check import findings_of
 
-    routes = getattr(app, "routes", None)
+    try:
+        num_routes = sum(not one["is_own"] for one in routes_of_application(app))
+    except Opaque:
+        num_routes = None
     return {
         "kind_of_application": _kind_of(app),
-        "num_routes": len(routes) if isinstance(routes, list | tuple) else None,
+        "num_routes": num_routes,
         "findings": [one.as_json() for one in findings_of(app, given)],
     }
 

@@ -219,11 +219,15 @@ fn application(config: &Config, app: &str) -> Item {
     match ask(config, app, Question::Routes, None) {
         Ok(answer) => {
             let seconds = answer.value["import_seconds"].as_f64().unwrap_or_default();
-            let routes = answer.value["routes"].as_array().map_or(0, Vec::len);
+            let routes = answer.value["routes"].as_array().into_iter().flatten();
+            let routes = routes.filter(|route| route["is_own"] != true).count();
             let ms = seconds * 1000.0;
             Item::ok(
                 "application",
-                format!("{app} is imported in {ms:.0} ms and has {routes} routes"),
+                format!(
+                    "{app} is imported in {ms:.0} ms and has {routes} route{}",
+                    if routes == 1 { "" } else { "s" }
+                ),
             )
         }
         // Any ASGI application can be served.

@@ -228,7 +228,7 @@ fn a_reader_that_leaves_ends_them_quietly() {
     let folder = Folder::new();
     for arguments in [
         &["routes", "-q"][..],
-        &["openapi"],
+        &["openapi", "-q"],
         &["check"],
         &["doctor"],
         &["explain"],

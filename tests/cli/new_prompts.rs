@@ -288,7 +288,7 @@ fn what_no_answer_can_help_is_said_before_any_question() {
         (&["file"], "is not a folder", 7),
         (&["link", "--force"], "nothing is written through a link", 7),
         (&["no/such/shop"], "mkdir -p", 1),
-        (&["my shop"], "`my-shop`", 2),
+        (&["my shop"], "`justapi new my-shop`", 2),
     ] {
         let mut terminal = Terminal::start(&folder, arguments);
         terminal.expect("error[");

@@ -396,7 +396,8 @@ mod tests {
     }
 
     /// Settings that say where and how processes run, not what a server is.
-    const NOT_OF_THE_SERVER: [&str; 12] = [
+    const NOT_OF_THE_SERVER: [&str; 13] = [
+        "app",
         "server.host",
         "server.port",
         "server.uds",

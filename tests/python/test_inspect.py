@@ -370,7 +370,7 @@ def test_nothing_is_opened_or_started(tmp_path: Path) -> None:
         ),
         ("app = 3", "app.py", ["`app`"]),
         ("app = 3", "ap.py", ["there is no file ap.py", "did you mean `app.py`?"]),
-        ("app = 3", "apq:app", ["there is no module 'apq'", "did you mean `app`?"]),
+        ("app = 3", "apq:app", ["there is no module 'apq'", "did you mean `app:app`?"]),
         (
             "from justapi import JustAPI\npublic = JustAPI()\nadmin = JustAPI()",
             "app",

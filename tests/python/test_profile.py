@@ -133,7 +133,7 @@ def test_a_broken_route_is_refused(tmp_path: Path) -> None:
     ("source", "target", "code", "said"),
     [
         ("def f(:\n", "main.py", "JA401", "SyntaxError"),
-        ("app = 5\n", "main.py", "JA401", "main:NAME"),
+        ("app = 5\n", "main.py", "JA401", "main.py:NAME"),
         ("", "other.py", "JA401", "other.py"),
         ("", "nothing:app", "JA401", "nothing"),
     ],

@@ -365,7 +365,7 @@ def test_ours_over_asgi_answers_its_own_probes(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-@pytest.mark.parametrize("source", [ASGI, "class app: pass", "def app(): pass"])
+@pytest.mark.parametrize("source", [ASGI, "class app: pass", "def app(scope): pass"])
 def test_an_application_that_is_not_ours_is_refused_where_ours_is_wanted(
     tmp_path: Path, source: str
 ) -> None:

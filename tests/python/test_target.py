@@ -276,6 +276,9 @@ def test_a_missing_package_is_not_taken_for_a_misspelt_module(tmp_path: Path) ->
     with Dev(tmp_path, "main:app") as dev:
         text = dev.get("/", accept="text/html").text
         assert "that Python has no module `sqlbarn`" in text
+    write(tmp_path, {"selfish/__init__": "import selfish.gone\n"})
+    done = run(tmp_path, "routes", "selfish.gone:app")
+    assert "importing selfish.gone:app failed" in done.stderr, done.stderr
     done = run(tmp_path, "routes", "shop.main:app")
     assert "cannot import name 'nothing_of_it'" in done.stderr, done.stderr
 

@@ -134,9 +134,11 @@ def _imported(name: str, attribute: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if name != missing and not name.startswith(f"{missing}."):
-            raise
         package, _, last = missing.rpartition(".")
+        is_ours = name == missing or name.startswith(f"{missing}.")
+        # A package that is gone has failed by what it imports itself.
+        if not is_ours or (package and package not in sys.modules):
+            raise
         rest = name.removeprefix(missing)
     folder = Path(sys.path[0] or ".").resolve()
     if not package:
@@ -151,6 +153,7 @@ def _imported(name: str, attribute: str) -> ModuleType:
         )
     parent = sys.modules[package]
     folders = getattr(parent, "__path__", None)
+    hint: str | None
     if not rest and hasattr(parent, last):
         hint = f"did you mean `{package}:{last}`?"
     else:

@@ -13,7 +13,7 @@ justapi config show --origin";
 pub(crate) const NEW: &str = "justapi new my-api
 justapi new my-api --yes
 justapi new my-api --template api --set db=postgres
-justapi new . --template rust --dry-run
+justapi new . --template api --dry-run
 justapi new my-api --template gh:ada/templates/service --ref v2
 justapi new --list";
 

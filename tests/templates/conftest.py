@@ -61,6 +61,8 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
     made: dict[str, Path] = {}
 
     def make(template: str, name: str = NAME, **answers: str) -> Path:
+        if template == "rust":
+            answers.setdefault("core", str(ROOT / "core"))
         key = f"{template} {name} {sorted(answers.items())}"
         if key not in made:
             folder = tmp_path_factory.mktemp(template) / name

@@ -143,7 +143,7 @@ def test_odd_paths(tmp_path: Path) -> None:
 
 
 def test_rust(make: Make) -> None:
-    project = make("rust", core_path=str(ROOT / "core"))
+    project = make("rust")
     # The versions that the checkout was tested with, and that the machine has.
     shutil.copy(ROOT / "Cargo.lock", project / "Cargo.lock")
     environment = {"CARGO_TARGET_DIR": str(TARGET), "CARGO_TERM_COLOR": "never"}
@@ -152,3 +152,17 @@ def test_rust(make: Make) -> None:
     assert "test result: ok. 2 passed" in output
     clippy = ("cargo", "clippy", "--offline", "--quiet", "--all-targets", "--", "-D", "warnings")
     run(*clippy, cwd=project, **environment)
+
+
+def test_rust_has_to_know_where_core_is(make: Make, tmp_path: Path) -> None:
+    command = [JUSTAPI, "new", "shop", "--yes", "--template=rust", "--vcs=none"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "--set core=TEXT" in result.stderr and "git repository" in result.stderr
+    assert not (tmp_path / "shop").exists()
+    url = "https://git.example/justapi.git"
+    for core, expected in ((url, f'git = "{url}"'), ("/a b/core", 'path = "/a b/core"')):
+        project = make("rust", core=core)
+        assert f"justapi-core = {{ {expected} }}\n" in (project / "Cargo.toml").read_text()
+        is_path = not core.startswith("https")
+        assert ("for this machine alone" in (project / "README.md").read_text()) == is_path

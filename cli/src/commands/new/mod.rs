@@ -262,6 +262,7 @@ fn unanswered(fault: &AnswerFault, manifest: &Manifest, template: &str) -> CliEr
             let expected = question
                 .map(justapi_templates::Question::expected)
                 .unwrap_or_default();
+            let prompt = question.map_or("", |question| question.prompt.as_str());
             CliError::new(
                 Code::AnswerMissing,
                 format!(
@@ -269,7 +270,7 @@ fn unanswered(fault: &AnswerFault, manifest: &Manifest, template: &str) -> CliEr
                      to ask"
                 ),
             )
-            .with_hint(format!("add `--set {name}={expected}`"))
+            .with_hint(format!("add `--set {name}={expected}`: {prompt}"))
         }
         fault => CliError::new(Code::AnswerInvalid, fault.to_string()),
     }

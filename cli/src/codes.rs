@@ -47,6 +47,7 @@ pub(crate) enum Code {
     WorkerStuck,
     Interpreter,
     WatchFallback,
+    Toolchain,
     ManagedInstallation,
     NoRelease,
     NotInstalled,
@@ -70,7 +71,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 60] = [
+    pub(crate) const ALL: [Self; 61] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -112,6 +113,7 @@ impl Code {
         Self::WorkerStuck,
         Self::Interpreter,
         Self::WatchFallback,
+        Self::Toolchain,
         Self::ManagedInstallation,
         Self::NoRelease,
         Self::NotInstalled,
@@ -177,6 +179,7 @@ impl Code {
             Self::WorkerStuck => "JA523",
             Self::Interpreter => "JA601",
             Self::WatchFallback => "JA602",
+            Self::Toolchain => "JA603",
             Self::ManagedInstallation => "JA611",
             Self::NoRelease => "JA612",
             Self::NotInstalled => "JA613",
@@ -257,6 +260,7 @@ impl Code {
             Self::LaneStart
             | Self::SignalWatch
             | Self::Interpreter
+            | Self::Toolchain
             | Self::WatchFallback
             | Self::LedgerBroken => 6,
             Self::DestinationConflict => 7,
@@ -473,6 +477,10 @@ impl Code {
                  `justapi` in the version of this program. They are looked for beside this program, \
                  in VIRTUAL_ENV, in `.venv` and `venv` upwards, in CONDA_PREFIX and in PATH; \
                  `--python PATH` names one."
+            }
+            Self::Toolchain => {
+                "`justapi dev` builds applications in Rust with cargo, which is looked for in PATH. \
+                 https://rustup.rs says how to install it."
             }
             Self::WatchFallback => {
                 "`justapi dev` is not told of every change: the file system has no events (NFS, \

@@ -20,6 +20,9 @@ const GRACE_KEY: &str = "server.graceful";
 pub(crate) struct Dev {
     /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     pub(crate) app: Option<String>,
+    /// Binary of a package in Rust; APP may be the folder of that.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) bin: Option<String>,
     /// When the running code stops: overlap or stop-first.
     ///
     /// `overlap` leaves no gap. `stop-first` is for applications of which there can be one at a

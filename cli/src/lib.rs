@@ -52,6 +52,12 @@ const BENCH_USAGE: u8 = 1;
 /// Runs the command line `arguments`, the program's name first.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let ui = early_ui(&arguments);
+    if arguments
+        .get(1)
+        .is_some_and(|word| word == commands::BUILD_AND_SERVE)
+    {
+        return ExitCode::from(guarded(&ui, commands::build_and_serve));
+    }
     ExitCode::from(guarded(&ui, || parse_and_dispatch(&ui, arguments)))
 }
 

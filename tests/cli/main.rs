@@ -19,4 +19,5 @@ mod new_prompts;
 mod one_shot;
 mod profile;
 mod serving;
+mod speed;
 mod texts;

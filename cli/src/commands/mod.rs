@@ -26,7 +26,7 @@ pub(crate) use self::bench::{bench, command as bench_command};
 pub(crate) use self::check::check;
 pub(crate) use self::completions::completions;
 pub(crate) use self::config::config;
-pub(crate) use self::dev::dev;
+pub(crate) use self::dev::{BUILD_AND_SERVE, build_and_serve, dev};
 pub(crate) use self::doctor::doctor;
 pub(crate) use self::explain::explain;
 pub(crate) use self::man::man;

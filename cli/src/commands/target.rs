@@ -89,6 +89,11 @@ pub(super) fn meant_by_dev(config: &mut Config, named: Option<&str>) -> Result<S
     }
 }
 
+/// Whether a folder has an application, or several.
+pub(super) fn is_in(folder: &Path) -> bool {
+    !matches!(search(folder), Ok(Found::Unfinished(_) | Found::Nothing))
+}
+
 /// What the command line or the settings say.
 fn told(config: &mut Config, named: Option<&str>) -> Result<Option<String>, CliError> {
     if let Some(named) = named {

@@ -7,9 +7,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anstream::adapter::strip_str;
 use serde_json::{Value, json};
 
 use super::watch::shown;
+use crate::commands::serve::python::worker::Diagnostic;
 use crate::error::CliError;
 
 /// Lines shown around the one that is wrong.
@@ -18,6 +20,10 @@ const CONTEXT_LINES: usize = 3;
 const MAX_SOURCE_BYTES: u64 = 1024 * 1024;
 /// Lines of a traceback in the terminal.
 const MAX_TRACE_LINES: usize = 40;
+/// Lines of a compiler in the terminal.
+const MAX_OUTPUT_LINES: usize = 120;
+/// Begins the place of a panic.
+const PANICKED: &str = " panicked at ";
 
 /// What stands before the way to an exception, or to the next one of a chain,
 /// which has no heading of its own where the file does not even parse.
@@ -40,6 +46,17 @@ pub(crate) struct Failure {
     pub(crate) hint: Option<String>,
     /// The lines around [`Self::place`], by number.
     pub(crate) source: Vec<(usize, String)>,
+    /// What a compiler or a program has said, which shows the place by itself.
+    pub(crate) output: Option<Output>,
+}
+
+/// What somebody else has said of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// A compiler, or cargo.
+    Build,
+    /// The program itself.
+    Program,
 }
 
 /// One call on the way to the failure.
@@ -74,19 +91,76 @@ impl Failure {
         failure
     }
 
+    /// A failed build, with what the compiler has found and what cargo has said.
+    pub(crate) fn built(what: impl Into<String>, errors: &[Diagnostic], said: &str) -> Self {
+        let mut failure = Self::new(what);
+        failure.output = Some(Output::Build);
+        let first = errors.first().map(|error| error.message.clone());
+        let is_error = |line: &&str| line.starts_with("error: ");
+        failure.exception = first.or_else(|| said.lines().find(is_error).map(str::to_owned));
+        let rendered = errors.iter().map(|one| one.rendered.trim_end());
+        // That there were errors is said by each of them.
+        failure.trace = Some(match errors {
+            [] => said.trim_end().to_owned(),
+            _ => rendered.collect::<Vec<_>>().join("\n"),
+        });
+        let place = errors
+            .iter()
+            .find_map(|error| Some((error.file.clone()?, error.line)));
+        if let Some((file, line)) = place {
+            failure.found_at(file, line);
+        }
+        failure
+    }
+
+    /// A program that has ended, with the last that it has said; `find` looks for
+    /// a file that it names.
+    pub(crate) fn ended(
+        what: impl Into<String>,
+        words: &str,
+        find: impl Fn(&Path) -> Option<PathBuf>,
+    ) -> Self {
+        let mut failure = Self::new(what);
+        let words = words.trim_end();
+        if words.is_empty() {
+            return failure;
+        }
+        failure.output = Some(Output::Program);
+        failure.trace = Some(words.to_owned());
+        let lines: Vec<&str> = words.lines().collect();
+        match lines.iter().position(|line| line.contains(PANICKED)) {
+            Some(index) => {
+                failure.exception = lines
+                    .get(index + 1)
+                    .map(|message| format!("panicked: {message}"));
+                if let Some((file, line)) = panic_place(lines[index])
+                    && let Some(file) = find(Path::new(file))
+                {
+                    failure.found_at(file, line);
+                }
+            }
+            None => failure.exception = lines.last().map(|line| (*line).to_owned()),
+        }
+        failure
+    }
+
+    fn found_at(&mut self, file: PathBuf, line: usize) {
+        self.source = source_around(&file, line);
+        self.frames.push(Frame {
+            file,
+            line,
+            function: None,
+            is_own: true,
+        });
+    }
+
     /// A failure of this program's own.
     pub(crate) fn of(error: &CliError) -> Self {
         let mut failure = Self::new(error.message());
         failure.hint = error.hint().map(str::to_owned);
         if let Some(location) = error.location() {
             let file = fs::canonicalize(&location.path).unwrap_or(location.path.clone());
-            failure.source = source_around(&file, location.line);
-            failure.frames.push(Frame {
-                file,
-                line: location.line,
-                function: None,
-                is_own: true,
-            });
+            failure.found_at(file, location.line);
         }
         failure
     }
@@ -105,7 +179,8 @@ impl Failure {
     /// For the terminal, under the line that says that it failed.
     pub(crate) fn details(&self, root: &Path) -> String {
         let mut text = String::new();
-        if let Some(place) = self.place() {
+        let shows_place = self.output == Some(Output::Build);
+        if let Some(place) = self.place().filter(|_| !shows_place) {
             line(
                 &mut text,
                 &format!("  --> {}:{}", shown(&place.file, root), place.line),
@@ -115,25 +190,45 @@ impl Failure {
                 line(&mut text, &format!("  {mark} {number:4} | {source}"));
             }
         }
-        if let Some(exception) = &self.exception {
+        if let Some(exception) = self.exception.as_ref().filter(|_| !shows_place) {
             line(&mut text, &format!("  {exception}"));
         }
-        if let Some(trace) = &self.trace
-            && (self.frames.len() > 1 || self.exception.is_none())
-        {
-            let lines: Vec<&str> = trace.lines().collect();
-            let skipped = lines.len().saturating_sub(MAX_TRACE_LINES);
-            if skipped > 0 {
-                line(&mut text, &format!("  ({skipped} lines before)"));
+        match (&self.trace, self.output) {
+            // The first error is the one to mend first.
+            (Some(trace), Some(Output::Build)) => {
+                let lines: Vec<&str> = trace.lines().collect();
+                for one in lines.iter().take(MAX_OUTPUT_LINES) {
+                    line(&mut text, &format!("  {one}"));
+                }
+                if let Some(skipped @ 1..) = lines.len().checked_sub(MAX_OUTPUT_LINES) {
+                    line(&mut text, &format!("  ({skipped} lines more)"));
+                }
             }
-            for one in &lines[skipped..] {
-                line(&mut text, &format!("  {one}"));
+            // The terminal has it already.
+            (_, Some(Output::Program)) => {}
+            (Some(trace), None) if self.frames.len() > 1 || self.exception.is_none() => {
+                let lines: Vec<&str> = trace.lines().collect();
+                let skipped = lines.len().saturating_sub(MAX_TRACE_LINES);
+                if skipped > 0 {
+                    line(&mut text, &format!("  ({skipped} lines before)"));
+                }
+                for one in &lines[skipped..] {
+                    line(&mut text, &format!("  {one}"));
+                }
             }
+            _ => {}
         }
         if let Some(hint) = &self.hint {
             line(&mut text, &format!("  hint      {hint}"));
         }
         text
+    }
+
+    /// What was said of it, without the colours of a terminal.
+    pub(crate) fn plain_trace(&self) -> Option<String> {
+        self.trace
+            .as_ref()
+            .map(|trace| strip_str(trace).to_string())
     }
 
     /// For programs.
@@ -154,10 +249,18 @@ impl Failure {
                 "function": frame.function,
                 "own": frame.is_own,
             })).collect::<Vec<_>>(),
-            "traceback": self.trace,
+            "traceback": self.plain_trace(),
             "hint": self.hint,
         })
     }
+}
+
+/// The place in `thread 'main' (7) panicked at src/main.rs:12:5:`.
+fn panic_place(line: &str) -> Option<(&str, usize)> {
+    let (_, place) = line.split_once(PANICKED)?;
+    let mut parts = place.trim_end_matches(':').rsplitn(3, ':');
+    let (_, line, file) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((file, line.parse().ok()?))
 }
 
 fn line(text: &mut String, line: &str) {
@@ -340,6 +443,55 @@ KeyError: 'thing'";
         let text = failure.details(folder.path());
         assert!(text.starts_with("  --> app.py:5\n       2 | b\n"), "{text}");
         assert!(text.contains("\n  >    5 | def f(:\n"), "{text}");
+    }
+
+    #[test]
+    fn the_first_error_of_a_compiler_is_the_place() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let file = folder.path().join("main.rs");
+        fs::write(&file, "a\nb\nc\n").expect("it is written");
+        let error = |message: &str, line| Diagnostic {
+            message: message.to_owned(),
+            file: Some(file.clone()),
+            line,
+            rendered: format!("\x1b[31m{message}\x1b[0m\n --> main.rs:{line}\n\n"),
+        };
+        let errors = [error("error: no", 2), error("error: neither", 3)];
+        let failure = Failure::built("the build failed: 2 errors", &errors, "error: could not");
+        assert_eq!(failure.summary(), "error: no");
+        assert_eq!(failure.place().expect("a place").line, 2);
+        assert_eq!(failure.source.len(), 3);
+        let plain = "error: no\n --> main.rs:2\nerror: neither\n --> main.rs:3";
+        assert_eq!(failure.plain_trace().as_deref(), Some(plain));
+        let expected = "  \x1b[31merror: no\x1b[0m\n   --> main.rs:2\n  \x1b[31merror: neither";
+        assert!(failure.details(folder.path()).starts_with(expected));
+        // What cargo itself finds wrong.
+        let said = "warning: odd\nerror: no package `x`\n\nCaused by:\n  y\n";
+        let failure = Failure::built("the build failed", &[], said);
+        assert_eq!(failure.summary(), "error: no package `x`");
+        assert!(
+            failure
+                .details(folder.path())
+                .ends_with("  Caused by:\n    y\n")
+        );
+    }
+
+    #[test]
+    fn a_panic_has_a_place() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let file = folder.path().join("main.rs");
+        fs::write(&file, "a\nb\n").expect("it is written");
+        let find = |named: &Path| (named == Path::new("src/main.rs")).then(|| file.clone());
+        let words = "hello\nthread 'main' (71) panicked at src/main.rs:2:5:\nno way\nnote: run\n";
+        let failure = Failure::ended("the program ended", words, find);
+        assert_eq!(failure.summary(), "panicked: no way");
+        let place = failure.place().expect("a place");
+        assert_eq!((&place.file, place.line), (&file, 2));
+        let failure = Failure::ended("the program ended", "one\nError: no port\n", find);
+        assert_eq!(failure.summary(), "Error: no port");
+        assert_eq!(failure.place(), None);
+        let failure = Failure::ended("the program ended", "\n", find);
+        assert_eq!(failure.summary(), "the program ended");
     }
 
     #[test]

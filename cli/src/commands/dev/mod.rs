@@ -5,6 +5,7 @@
 //! none. See `docs/adr/0024-the-dev-server-passes-requests-on.md`.
 
 mod at_start;
+mod cargo;
 mod environment_file;
 mod failure;
 mod front;
@@ -24,10 +25,12 @@ use std::{env, fs};
 use justapi_core::{BoundAddress, Limits, ServerConfig};
 use serde_json::{Value, json};
 
+use self::cargo::Package;
+pub(crate) use self::cargo::{ARGUMENT as BUILD_AND_SERVE, launch as build_and_serve};
 use self::front::{Front, Open};
 use self::keys::Keys;
 use self::supervisor::{Event, Parts, Reread, Rules, Settings, Strategy, Supervisor};
-use self::team::{Orders, Team};
+use self::team::{Orders, Program, Team};
 use self::voice::{Heading, Voice};
 use super::serve::failure::explain;
 use super::serve::owner;
@@ -68,9 +71,15 @@ pub(crate) fn dev(
             CliError::new(Code::Application, "the current folder cannot be read").with_cause(&error)
         })?;
     let plan = Plan::new(&config)?;
-    python::check(&config)?;
     plan.check_files(true)?;
-    let app = target::meant_by_dev(&mut config, arguments.app.as_deref())?;
+    let package = package(&config, &root, arguments)?;
+    let app = match &package {
+        Some(package) => package.name().to_owned(),
+        None => target::meant_by_dev(&mut config, arguments.app.as_deref())?,
+    };
+    if package.is_none() {
+        python::check(&config)?;
+    }
     let _owner = owner::end_with_owner()?;
     // Nothing that was started here is left in the end, whoever has started it.
     let _reaper = Reaper::begin();
@@ -82,6 +91,7 @@ pub(crate) fn dev(
         env_file: root.join(&arguments.env_file),
         root,
         app,
+        package,
         grace: grace_of(&config, &plan),
     };
     let _pid_file = plan.pid_file.as_deref().map(PidFile::write).transpose()?;
@@ -116,14 +126,24 @@ struct Project<'a> {
     env_file: PathBuf,
     root: PathBuf,
     app: String,
+    /// What it is built of, in Rust.
+    package: Option<Package>,
     grace: Duration,
 }
 
 impl<'a> Project<'a> {
     /// Listens, and watches.
     fn supervisor(&self, config: &Config, plan: &Plan) -> Result<Supervisor<'a>, CliError> {
-        let interpreter = interpreter::find(config.value("python.interpreter").text())?;
-        let python = interpreter.version.clone();
+        let program = match &self.package {
+            Some(package) => Program::Rust(package.clone()),
+            None => Program::Python(interpreter::find(
+                config.value("python.interpreter").text(),
+            )?),
+        };
+        let python = match &program {
+            Program::Python(interpreter) => Some(interpreter.version.clone()),
+            Program::Rust(_) => None,
+        };
         let environment = environment_file::read(&self.env_file)?;
         let (events, inbox) = channel::<Event>();
         python::watch_signals(&events)?;
@@ -144,13 +164,14 @@ impl<'a> Project<'a> {
         };
         let orders = Orders {
             settings: told.of(config, plan, &listens),
-            interpreter,
+            program,
             metrics: python::bind_metrics(plan)?,
             folder: self.root.clone(),
             environment,
             has_json: self.ui.is_json(),
             keeps_claims: trusts_proxies(config),
             is_tls: plan.has_tls(),
+            has_color: self.ui.has_color(),
         };
         let team = Team::new(orders, events.clone()).map_err(|error| {
             let what = "there is no place for the sockets of workers";
@@ -200,7 +221,7 @@ impl<'a> Project<'a> {
             },
             start_timeout: start_timeout.unwrap_or_default(),
             grace: self.grace,
-            starts_ahead: !self.arguments.no_preload,
+            starts_ahead: !self.arguments.no_preload && self.package.is_none(),
             settings: self.settings_files(config),
             reread: self.reread(told),
         }
@@ -218,7 +239,10 @@ impl<'a> Project<'a> {
             self.settings_files(config),
             &arguments.reload_ignore,
             &arguments.reload_include,
-            &["py"],
+            match self.package {
+                Some(_) => watch::Language::Rust,
+                None => watch::Language::Python,
+            },
         )?;
         let polling = watch::Mode::Polling(arguments.poll_interval);
         let task = watch::Task {
@@ -252,11 +276,14 @@ impl<'a> Project<'a> {
         let explicit = self.explicit.map(Path::to_owned);
         let given = self.arguments.settings.given.clone();
         let env_file = self.env_file.clone();
+        let is_python = self.package.is_none();
         let load = move || -> Result<(Config, Plan), CliError> {
             let given: &[Given] = &given;
             let config = Config::load(explicit.as_deref(), given)?;
             let plan = Plan::new(&config)?;
-            python::check(&config)?;
+            if is_python {
+                python::check(&config)?;
+            }
             plan.check_files(true)?;
             Ok((config, plan))
         };
@@ -284,6 +311,16 @@ impl<'a> Project<'a> {
             })
         })
     }
+}
+
+/// The package in Rust that is meant; `None` for an application in Python.
+fn package(config: &Config, root: &Path, arguments: &Dev) -> Result<Option<Package>, CliError> {
+    let folder = root.join(arguments.app.as_deref().unwrap_or_default());
+    let is_set = arguments.app.is_none() && config.value("app").text().is_some();
+    if arguments.bin.is_none() && (is_set || target::is_in(&folder)) {
+        return Ok(None);
+    }
+    Package::of(&folder, arguments.bin.clone())
 }
 
 fn grace_of(config: &Config, plan: &Plan) -> Duration {

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -22,11 +22,14 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::cargo::{self, Output, Package};
 use super::front::Generation;
 use super::supervisor::Event;
 use crate::commands::serve::python::crew::Crew;
 use crate::commands::serve::python::interpreter::Interpreter;
-use crate::commands::serve::python::worker::{Phase, Start, Whereabouts, Worker};
+use crate::commands::serve::python::worker::{
+    PYTHON_WORKER, Phase, Start, Whereabouts, Worker,
+};
 
 /// As good as for ever: a debugger may hold an answer for as long as it likes.
 const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
@@ -37,12 +40,23 @@ const BACKLOG: u32 = 1024;
 /// Longest folder that the name of a socket fits behind, of 108 bytes.
 const MAX_FOLDER_BYTES: usize = 80;
 /// Variable that tells which worker has started a process.
-const MARK: &str = "JUSTAPI_DEV_WORKER";
+pub(super) const MARK: &str = "JUSTAPI_DEV_WORKER";
+
+/// This program, also once another one has taken its place on the disk.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// What makes workers of an application.
+#[derive(Debug)]
+pub(super) enum Program {
+    Python(Interpreter),
+    /// It is built each time, by a worker that then waits for [`Team::go`].
+    Rust(Package),
+}
 
 /// What every worker is started with.
 #[derive(Debug)]
 pub(super) struct Orders {
-    pub(super) interpreter: Interpreter,
+    pub(super) program: Program,
     pub(super) settings: Value,
     pub(super) metrics: Option<SharedListener>,
     /// Where they run: by its path, as it may be another folder by then.
@@ -54,6 +68,8 @@ pub(super) struct Orders {
     /// Whether what clients say of themselves in headers is passed on.
     pub(super) keeps_claims: bool,
     pub(super) is_tls: bool,
+    /// Whether what a compiler says has the colours of a terminal.
+    pub(super) has_color: bool,
 }
 
 /// What is known of a worker beside its process.
@@ -65,6 +81,8 @@ struct Member {
     socket: PathBuf,
     /// What its end waits for, as it has said.
     stopping: Option<Whereabouts>,
+    /// What it has said on standard error, where that is kept.
+    output: Option<Output>,
 }
 
 /// The workers there are.
@@ -75,6 +93,8 @@ pub(super) struct Team {
     members: BTreeMap<u64, Member>,
     folder: TempDir,
     num_sockets: u64,
+    /// Whether anything was built, so that the rest is quick.
+    has_built: bool,
 }
 
 impl Team {
@@ -96,15 +116,50 @@ impl Team {
             members: BTreeMap::new(),
             folder,
             num_sockets: 0,
+            has_built: false,
         })
     }
 
-    /// Starts a worker that loads the application at once.
+    /// Starts a worker that loads the application at once, or builds it.
     ///
     /// # Errors
     /// The system has no process to spare, or the interpreter is gone.
     pub(super) fn start(&mut self) -> io::Result<u64> {
-        self.spawn(json!({}), None)
+        match &self.orders.program {
+            Program::Python(_) => self.spawn(json!({}), None, None),
+            Program::Rust(package) => {
+                let (output, input) = Output::open()?;
+                let told = json!({
+                    "cargo": {
+                        "cargo": package.cargo,
+                        "manifest": package.manifest,
+                        "bin": package.bin,
+                        "is_shown": !self.has_built,
+                        "has_color": self.orders.has_color,
+                    },
+                    "errors_fd": input.descriptor(),
+                });
+                let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+                let go = (Some(reader), File::from(writer));
+                let number = self.spawn(told, Some(go), Some(output))?;
+                drop(input);
+                self.has_built = true;
+                if let Some(worker) = self.crew.get_mut(number) {
+                    worker.phase = Phase::Waiting;
+                }
+                Ok(number)
+            }
+        }
+    }
+
+    /// Whether workers build what they are to run, and wait then.
+    pub(super) const fn builds(&self) -> bool {
+        matches!(self.orders.program, Program::Rust(_))
+    }
+
+    /// The socket of a worker.
+    pub(super) fn socket(&self, number: u64) -> Option<PathBuf> {
+        Some(self.members.get(&number)?.socket.clone())
     }
 
     /// Starts a worker that loads `modules`, and waits for [`Self::go`].
@@ -115,7 +170,9 @@ impl Team {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfd(&reader, FdFlags::empty())?;
         let told = json!({"modules": modules, "go_fd": reader.as_raw_fd()});
-        let number = self.spawn(told, Some(File::from(writer)))?;
+        let go = (None, File::from(writer));
+        let number = self.spawn(told, Some(go), None)?;
+        drop(reader);
         if let Some(worker) = self.crew.get_mut(number) {
             worker.phase = Phase::Waiting;
         }
@@ -136,7 +193,14 @@ impl Team {
         go.write_all(b"\n").is_ok()
     }
 
-    fn spawn(&mut self, told: Value, go: Option<File>) -> io::Result<u64> {
+    /// `go` is what the worker waits for: at its standard input, if that end is
+    /// given, and where it is told to otherwise.
+    fn spawn(
+        &mut self,
+        told: Value,
+        go: Option<(Option<OwnedFd>, File)>,
+        output: Option<Output>,
+    ) -> io::Result<u64> {
         self.num_sockets += 1;
         let socket = self.folder.path().join(self.num_sockets.to_string());
         let listen = Listen::Unix {
@@ -144,7 +208,10 @@ impl Team {
             mode: 0o600,
         };
         let sockets = SharedListener::bind(&listen, BACKLOG, false);
-        let sockets = sockets.map_err(|error| io::Error::other(error.to_string()))?;
+        let mut sockets = sockets.map_err(|error| io::Error::other(error.to_string()))?;
+        for socket in &mut sockets {
+            cargo::move_away(socket)?;
+        }
         let forwarder = Proxy::unix(&socket, self.orders.keeps_claims)
             .timeouts(CONNECT_TIMEOUT, NO_TIMEOUT, NO_TIMEOUT)
             .tunnel_timeout(NO_TIMEOUT)
@@ -154,8 +221,13 @@ impl Team {
             .map_err(|error| io::Error::other(error.to_string()))?;
         let mut settings = self.orders.settings.clone();
         settings["dev"] = told;
+        let (program, arguments): (&Path, &[&str]) = match &self.orders.program {
+            Program::Python(interpreter) => (&interpreter.path, PYTHON_WORKER),
+            Program::Rust(_) => (Path::new(THIS_PROGRAM), &[cargo::ARGUMENT]),
+        };
         let start = Start {
-            interpreter: &self.orders.interpreter,
+            program,
+            arguments,
             settings: &settings,
             sockets: &sockets,
             metrics: self.orders.metrics.as_ref(),
@@ -163,12 +235,16 @@ impl Team {
         let has_json = self.orders.has_json;
         let (environment, folder) = (&self.orders.environment, &self.orders.folder);
         let number = self.crew.next_number();
+        let (stdin, go) = match go {
+            Some((stdin, go)) => (stdin, Some(go)),
+            None => (None, None),
+        };
         let worker = self.crew.spawn(start, |command| {
             command.current_dir(folder).env("PYTHONUNBUFFERED", "1");
             command.envs(environment.iter().map(|(name, value)| (name, value)));
             command.env(MARK, mark(number));
             // For a debugger of the application's.
-            command.stdin(Stdio::inherit());
+            command.stdin(stdin.map_or_else(Stdio::inherit, Stdio::from));
             if has_json && let Ok(errors) = io::stderr().as_fd().try_clone_to_owned() {
                 command.stdout(Stdio::from(errors));
             }
@@ -182,6 +258,7 @@ impl Team {
                 go,
                 socket,
                 stopping: None,
+                output,
             },
         );
         Ok(number)
@@ -206,22 +283,33 @@ impl Team {
 
     /// Ends a worker at once, with all that it has started.
     pub(super) fn kill(&mut self, number: u64) {
+        let is_group = self.builds();
         if let Some(worker) = self.crew.get_mut(number) {
             worker.phase = Phase::Stopping;
             worker.signal(Signal::KILL);
+            if is_group {
+                // The next build waits for the lock that cargo has.
+                kill_process_group(worker.pid, Signal::KILL).unwrap_or_default();
+            }
         }
     }
 
     /// Takes out a worker that has ended, and ends what it has left behind.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Worker> {
+    ///
+    /// Returns its standard error, too, where that is kept.
+    pub(super) fn remove(&mut self, number: u64) -> (Option<Worker>, Option<Output>) {
+        let mut output = None;
         if let Some(member) = self.members.remove(&number) {
             drop(fs::remove_file(member.socket));
+            output = member.output;
         }
-        let worker = self.crew.remove(number)?;
+        let Some(worker) = self.crew.remove(number) else {
+            return (None, output);
+        };
         // Its process group may be empty, which is fine.
         kill_process_group(worker.pid, Signal::KILL).unwrap_or_default();
         self.end_orphans();
-        Some(worker)
+        (Some(worker), output)
     }
 
     /// Ends what workers that have gone had started in sessions of their own,

@@ -25,7 +25,8 @@ const MAX_NAMED: usize = 3;
 #[derive(Debug)]
 pub(super) struct Heading {
     pub(super) app: String,
-    pub(super) python: String,
+    /// Version of the interpreter, of an application in Python.
+    pub(super) python: Option<String>,
     pub(super) urls: Vec<String>,
     /// Mode and number of folders, once it has begun.
     pub(super) watching: Option<(Mode, usize)>,
@@ -80,10 +81,14 @@ impl Voice<'_> {
             watching,
             has_keys,
         } = heading_of;
+        let language = match python {
+            Some(version) => format!("Python {version}"),
+            None => "Rust".to_owned(),
+        };
         let mut lines = vec![format!(
             "{}  dev   {app}   {}",
             heading(&format!("justapi {}", env!("CARGO_PKG_VERSION"))),
-            faint(&format!("Python {python}   pid {}", std::process::id()))
+            faint(&format!("{language}   pid {}", std::process::id()))
         )];
         for url in urls {
             lines.push(format!("  {} {}", arrow(), link(url)));
@@ -217,6 +222,28 @@ impl Voice<'_> {
             }),
             "",
         )
+    }
+
+    /// Code is built, before it can start.
+    pub(super) fn building(
+        &self,
+        app: &str,
+        changes: &[Change],
+        is_first: bool,
+    ) -> Result<(), CliError> {
+        let text = if is_first {
+            format!("building {app}\n")
+        } else {
+            String::new()
+        };
+        let fields = json!({"application": app, "files": self.names(changes)});
+        self.ui.event("building", fields, &text)
+    }
+
+    /// Code has been built; it is the one that serves if `is_same`.
+    pub(super) fn built(&self, elapsed: Duration, is_same: bool) -> Result<(), CliError> {
+        let fields = json!({"ms": milliseconds(elapsed), "changed": !is_same});
+        self.ui.event("built", fields, "")
     }
 
     /// New code serves.

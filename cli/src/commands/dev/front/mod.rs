@@ -173,6 +173,11 @@ impl Front {
         self.publish(has_none);
     }
 
+    /// Whether the newest code does not work.
+    pub(crate) fn has_failure(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
     /// Has nobody answer until there is somebody again.
     pub(crate) fn stop_serving(&self) {
         self.lock().serving = None;

@@ -6,12 +6,13 @@
 
 use std::path::Path;
 
+use anstream::adapter::strip_str;
 use bytes::Bytes;
 use justapi_core::header::{ACCEPT, CACHE_CONTROL, RETRY_AFTER};
 use justapi_core::{Body, HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::json;
 
-use crate::commands::dev::failure::Failure;
+use crate::commands::dev::failure::{Failure, Output};
 use crate::commands::dev::watch::shown;
 
 const STYLE: &str = include_str!("page.css");
@@ -57,7 +58,7 @@ pub(super) fn failed(status: StatusCode, failure: &Failure, root: &Path, form: F
         Form::Html => page(failure, root),
         Form::Text => {
             let details = failure.details(root);
-            format!("{}\n{details}", failure.what)
+            format!("{}\n{}", failure.what, strip_str(&details))
         }
         Form::Json => json!({
             "type": "about:blank",
@@ -155,10 +156,15 @@ fn page(failure: &Failure, root: &Path) -> String {
             own.concat()
         ));
     }
-    if let Some(trace) = &failure.trace {
+    if let Some(trace) = failure.plain_trace() {
+        let heading = match failure.output {
+            None => "Traceback",
+            Some(Output::Build) => "What the build says",
+            Some(Output::Program) => "What the program says",
+        };
         add(&format!(
-            "<h3>Traceback</h3><pre class=trace>{}</pre>",
-            escaped(trace)
+            "<h3>{heading}</h3><pre class=trace>{}</pre>",
+            escaped(&trace)
         ));
     }
     add("<p class=note>The page loads anew as soon as the code works again.</p>");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::super::failure::Failure;
 use super::super::voice::Verdict;
 use super::super::watch::{Batch, Change, Kind, Snapshot, Stamp};
+use super::building::Build;
 use super::{Retiring, Settings, Strategy, Supervisor};
 use crate::commands::serve::python::worker::{Phase, Started, Whereabouts};
 use crate::error::CliError;
@@ -30,10 +31,13 @@ const SLOW: Duration = Duration::from_secs(1);
 pub(super) struct Boot {
     /// Its worker; `None` while it waits for the old one to go.
     pub(super) number: Option<u64>,
+    pub(super) build: Build,
     pub(super) changes: Vec<Change>,
     /// When the first word of the change came.
     pub(super) since: Instant,
-    /// When its worker was told to load it.
+    /// When its worker was told to build or load it.
+    launched: Instant,
+    /// When its worker was told to load it, or to become what it has built.
     pub(super) begun: Instant,
     /// How all files were before that.
     pub(super) seen: Snapshot,
@@ -62,7 +66,8 @@ impl Supervisor<'_> {
 
     /// Deals with what was put off for a debugger.
     pub(super) fn catch_up_with_changes(&mut self) -> Result<(), CliError> {
-        if self.debugged.is_some() {
+        let is_building = (self.boot.as_ref()).is_some_and(|boot| boot.build.is_running());
+        if self.debugged.is_some() || is_building {
             return Ok(());
         }
         // As one: what answers the first would let requests through before the last.
@@ -83,6 +88,11 @@ impl Supervisor<'_> {
     /// Deals with what the watcher has found.
     pub(super) fn changed(&mut self, batch: Batch) -> Result<(), CliError> {
         if self.stop.is_some() {
+            return Ok(());
+        }
+        if !batch.changes.is_empty() && self.is_by_build(&batch) {
+            self.front.gate.answer(batch.doubt);
+            self.put_off.push(batch);
             return Ok(());
         }
         let Batch {
@@ -164,7 +174,7 @@ impl Supervisor<'_> {
 
     /// Whether newer code waits for a boot.
     fn keeps(&self, boot: &Boot) -> bool {
-        !boot.waits() && self.pace.keeps(boot.since.elapsed(), boot.begun.elapsed())
+        !boot.waits() && self.pace.keeps(boot.since.elapsed(), boot.launched.elapsed())
     }
 
     /// Has the verdict on the newest code that is on its way answer a doubt,
@@ -183,7 +193,7 @@ impl Supervisor<'_> {
     pub(super) fn behind_due(&self) -> Option<Instant> {
         self.behind.as_ref()?;
         Some(match &self.boot {
-            Some(boot) => boot.begun + self.pace.patience(),
+            Some(boot) => boot.launched + self.pace.patience(),
             None => self.judged + self.shown_for(),
         })
     }
@@ -258,7 +268,8 @@ impl Supervisor<'_> {
         doubt: u64,
     ) -> Result<(), CliError> {
         let (boot, has_waited) = self.newest(changes, since, doubt);
-        let stops_first = self.rules.strategy == Strategy::StopFirst;
+        // What is built can be built meanwhile.
+        let stops_first = self.rules.strategy == Strategy::StopFirst && !self.team.builds();
         if stops_first && let Some(old) = self.serving {
             return self.boot_after(old, boot);
         }
@@ -306,12 +317,13 @@ impl Supervisor<'_> {
             None => self.team.start(),
         };
         boot.begun = Instant::now();
+        boot.launched = boot.begun;
         boot.num_words = 0;
         match started {
             Ok(number) => {
                 boot.number = Some(number);
                 self.boot = Some(boot);
-                Ok(())
+                self.building()
             }
             Err(error) => {
                 self.boot = Some(boot);
@@ -369,6 +381,9 @@ impl Supervisor<'_> {
         if !self.boot.as_ref().is_some_and(is_booting) {
             return Ok(());
         }
+        if let Some(built) = started.dev.built {
+            return self.built(number, built);
+        }
         if started.ready {
             return self.succeed(number, started);
         }
@@ -396,7 +411,13 @@ impl Supervisor<'_> {
             worker.has_served = true;
             worker.pid.as_raw_nonzero().get()
         });
-        let files = started.dev.files.iter().chain(&self.rules.settings);
+        let of_build = boot
+            .build
+            .built()
+            .map_or(&[][..], |built| built.files.as_slice());
+        self.executable = boot.build.built().and(self.built_as);
+        let files = started.dev.files.iter().chain(of_build);
+        let files = files.chain(&self.rules.settings);
         let loaded = boot.stamped(&files.cloned().collect::<Vec<_>>());
         self.watcher.loaded(loaded.clone());
         self.front.serve(generation, &loaded);
@@ -411,17 +432,19 @@ impl Supervisor<'_> {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(boot.begun);
         self.judged = now;
-        self.pace.served(elapsed);
+        self.pace.served(now.saturating_duration_since(boot.launched));
         self.announce()?;
         if let Some(heading) = self.heading.take() {
-            return self.voice.ready(&heading, pid, elapsed);
+            self.voice.ready(&heading, pid, elapsed)?;
+        } else {
+            let verdict = Verdict {
+                changes: &boot.changes,
+                elapsed: now - boot.since,
+                is_superseded: self.behind.is_some(),
+            };
+            self.voice.reloaded(&verdict, elapsed, pid)?;
         }
-        let verdict = Verdict {
-            changes: &boot.changes,
-            elapsed: now - boot.since,
-            is_superseded: self.behind.is_some(),
-        };
-        self.voice.reloaded(&verdict, elapsed, pid)
+        self.catch_up_with_changes()
     }
 
     /// Says that the newest code takes long to start, and where it is.
@@ -511,14 +534,16 @@ impl Supervisor<'_> {
         self.ahead_due = Some(Instant::now() + AHEAD);
         self.announce()?;
         if let Some(heading) = self.heading.take() {
-            return self.voice.failed_first(&heading, failure);
+            self.voice.failed_first(&heading, failure)?;
+        } else {
+            let verdict = Verdict {
+                changes: &boot.changes,
+                elapsed: boot.since.elapsed(),
+                is_superseded: self.behind.is_some(),
+            };
+            self.voice.failed(&verdict, failure, is_stale)?;
         }
-        let verdict = Verdict {
-            changes: &boot.changes,
-            elapsed: boot.since.elapsed(),
-            is_superseded: self.behind.is_some(),
-        };
-        self.voice.failed(&verdict, failure, is_stale)
+        self.catch_up_with_changes()
     }
 }
 
@@ -526,8 +551,10 @@ impl Boot {
     pub(super) fn new(changes: Vec<Change>, since: Instant, doubt: u64) -> Self {
         Self {
             number: None,
+            build: Build::None,
             changes,
             since,
+            launched: Instant::now(),
             begun: Instant::now(),
             seen: Snapshot::new(),
             doubt,
@@ -541,7 +568,9 @@ impl Boot {
     /// When it is to be said that it takes long: ever more rarely.
     pub(super) fn word_due(&self) -> Option<Instant> {
         let after = SLOW * 3_u32.pow(self.num_words);
-        self.verdict.is_none().then(|| self.begun + after)
+        // A build tells of itself.
+        let is_silent = self.verdict.is_none() && !self.build.is_running();
+        is_silent.then(|| self.begun + after)
     }
 
     /// Whether it has to wait for a worker to go.
@@ -572,8 +601,12 @@ pub(super) fn stamps(folders: &[PathBuf]) -> Vec<Stamp> {
 /// What a worker has said of its failure, and the files that it had loaded.
 pub(super) fn told(started: Started) -> (Failure, Vec<PathBuf>) {
     let what = started.failed.unwrap_or_default();
+    let dev = &started.dev;
     let mut failure = match &started.traceback {
         Some(trace) => Failure::traced(what, trace),
+        None if !dev.diagnostics.is_empty() || !dev.said.is_empty() => {
+            Failure::built(what, &dev.diagnostics, &dev.said)
+        }
         None => Failure::new(what),
     };
     failure.hint = started.hint;

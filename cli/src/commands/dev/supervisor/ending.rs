@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::super::failure::Failure;
+use super::super::team::Program;
 use super::boot::{Boot, place, stamps, told};
 use super::{Event, LOOK, Retiring, Stop, Supervisor};
 use crate::commands::serve::python::worker::{self, Phase, how};
@@ -32,7 +33,7 @@ impl Supervisor<'_> {
         number: u64,
         status: &io::Result<ExitStatus>,
     ) -> Result<(), CliError> {
-        let worker = self.team.remove(number);
+        let (worker, output) = self.team.remove(number);
         self.retiring.retain(|one| one.number != number);
         if self.ahead == Some(number) {
             // One that cannot wait is not tried again before it is asked for.
@@ -40,8 +41,10 @@ impl Supervisor<'_> {
         }
         if self.debugged == Some(number) {
             self.debugged = None;
-            if let Some(keys) = &self.keys {
-                keys.take_back(&self.team.orders.interpreter.path);
+            if let (Some(keys), Program::Python(interpreter)) =
+                (&self.keys, &self.team.orders.program)
+            {
+                keys.take_back(&interpreter.path);
             }
         }
         if self.stop.is_some() {
@@ -68,12 +71,15 @@ impl Supervisor<'_> {
                 Some(failure) => told(failure),
                 None => {
                     let what = format!("the worker ended before it served: {}", how(status));
-                    (Failure::new(what), Vec::new())
+                    let words = output.map(|output| output.last_words());
+                    let words = words.unwrap_or_default();
+                    (self.last_words(what, &words), Vec::new())
                 }
             };
             return self.judge(failure, files);
         }
         if self.retiring.is_empty() {
+            self.start_built()?;
             return self.launch_waiting();
         }
         Ok(())

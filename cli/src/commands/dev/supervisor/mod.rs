@@ -12,6 +12,7 @@
 //! user ends this; no worker outlives it.
 
 mod boot;
+mod building;
 mod ending;
 mod pace;
 
@@ -139,6 +140,7 @@ struct Stop {
 
 pub(super) struct Supervisor<'a> {
     voice: Voice<'a>,
+    app: String,
     /// Until the first verdict.
     heading: Option<Heading>,
     /// When it is shown at the latest, until it is.
@@ -159,6 +161,9 @@ pub(super) struct Supervisor<'a> {
     pace: Pace,
     /// When the last verdict was given.
     judged: Instant,
+    /// The executable that serves, and the one that was built last.
+    executable: Option<Stamp>,
+    built_as: Option<Stamp>,
     ahead: Option<u64>,
     ahead_due: Option<Instant>,
     /// The folder that it is in.
@@ -197,6 +202,7 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(parts: Parts<'a>) -> Self {
         Self {
             voice: parts.voice,
+            app: parts.heading.app.clone(),
             heading: Some(parts.heading),
             heading_due: Some(Instant::now() + HEADING),
             team: parts.team,
@@ -213,6 +219,8 @@ impl<'a> Supervisor<'a> {
             behind: None,
             pace: Pace::default(),
             judged: Instant::now(),
+            executable: None,
+            built_as: None,
             ahead: None,
             ahead_due: None,
             ahead_place: None,
@@ -330,7 +338,8 @@ impl<'a> Supervisor<'a> {
         });
         let verdict = self.boot.iter().flat_map(|boot| {
             let verdict = boot.verdict.as_ref().map(|(_, _, due)| *due);
-            let late = boot.number.map(|_| boot.begun + self.rules.start_timeout);
+            let late = boot.number.filter(|_| boot.build.is_limited());
+            let late = late.map(|_| boot.begun + self.rules.start_timeout);
             let late = late.filter(|late| *late > now);
             verdict.into_iter().chain(late).chain(boot.word_due())
         });
@@ -361,8 +370,10 @@ impl<'a> Supervisor<'a> {
         if let Some(Boot {
             number: Some(number),
             begun,
+            ref build,
             ..
         }) = self.boot
+            && build.is_limited()
         {
             let timeout = self.rules.start_timeout;
             if let Some(worker) = self.team.crew.get_mut(number)
@@ -370,14 +381,16 @@ impl<'a> Supervisor<'a> {
                 && worker.failed.is_none()
             {
                 // Said here, as it says nothing any more.
-                worker.show_stacks();
+                let hint = if build.built().is_some() {
+                    building::INHERIT
+                } else {
+                    worker.show_stacks();
+                    "the stacks above say what it was at; --start-timeout gives it longer"
+                };
                 worker.failed = Some(now);
                 worker.failure = Some(Started {
                     failed: Some("the application did not start in time".to_owned()),
-                    hint: Some(
-                        "the stacks above say what it was at; --start-timeout gives it longer"
-                            .to_owned(),
-                    ),
+                    hint: Some(hint.to_owned()),
                     ..Started::default()
                 });
             }

@@ -20,7 +20,7 @@ use std::{io, thread};
 use notify::Watcher as _;
 
 use self::native::{Native, polled_file_system};
-pub(super) use self::rules::{Kind, Rules};
+pub(super) use self::rules::{Kind, Language, Rules};
 pub(super) use self::stamp::Stamp;
 pub(super) use self::tree::{Change, Sight, Snapshot};
 use self::tree::{Found, Tree};
@@ -534,7 +534,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let root = folder.path().to_owned();
         fs::write(root.join("app.py"), "1").expect("it is written");
-        let rules = Rules::new(&root, Vec::new(), &[], &[], &["py"]).expect("no patterns");
+        let rules = Rules::new(&root, Vec::new(), &[], &[], Language::Python).expect("no patterns");
         let (messages, inbox) = channel();
         let (words, told) = channel();
         let gate = Arc::new(Gate::new());

@@ -34,6 +34,8 @@ const EXCLUDED_FOLDERS: [&str; 21] = [
     "target",
     "venv",
 ];
+/// In a folder of what can be made anew at any time, see <https://bford.info/cachedir/>.
+const CACHE_TAG: &str = "CACHEDIR.TAG";
 const TEMPLATES: [&str; 8] = [
     "htm", "html", "j2", "jinja", "jinja2", "mako", "md", "mustache",
 ];
@@ -59,6 +61,42 @@ pub(crate) enum Kind {
     Settings,
 }
 
+/// Language that a project is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Python,
+    Rust,
+}
+
+/// Folders of a package in Rust that are built for tests and the like alone.
+const BESIDE_SOURCES: [&str; 3] = ["benches", "examples", "tests"];
+
+impl Language {
+    /// Whether a file is one that new code may come of; `inside` counts from the
+    /// root of the project.
+    fn is_code(self, inside: &Path, name: &str) -> bool {
+        let extension = inside.extension().and_then(|extension| extension.to_str());
+        match self {
+            Self::Python => extension == Some("py") && !is_test(name),
+            Self::Rust => match (extension, name) {
+                (Some("rs"), _) => !is_beside_sources(inside),
+                (_, "Cargo.toml" | "Cargo.lock" | "rust-toolchain.toml" | "rust-toolchain") => true,
+                (_, "config.toml") => inside
+                    .parent()
+                    .is_some_and(|folder| folder.ends_with(".cargo")),
+                _ => false,
+            },
+        }
+    }
+}
+
+fn is_beside_sources(inside: &Path) -> bool {
+    let mut folders = inside.iter().filter_map(|folder| folder.to_str());
+    folders
+        .find(|folder| *folder == "src" || BESIDE_SOURCES.contains(folder))
+        .is_some_and(|folder| folder != "src")
+}
+
 /// The rules of one project.
 #[derive(Debug)]
 pub(crate) struct Rules {
@@ -66,8 +104,8 @@ pub(crate) struct Rules {
     settings: Vec<PathBuf>,
     ignored: Gitignore,
     included: Gitignore,
-    /// Extensions of the language that the project is written in.
-    code: &'static [&'static str],
+    root: PathBuf,
+    language: Language,
 }
 
 impl Rules {
@@ -80,13 +118,14 @@ impl Rules {
         settings: Vec<PathBuf>,
         ignored: &[String],
         included: &[String],
-        code: &'static [&'static str],
+        language: Language,
     ) -> Result<Self, CliError> {
         Ok(Self {
             settings,
             ignored: patterns(root, "--reload-ignore", ignored)?,
             included: patterns(root, "--reload-include", included)?,
-            code,
+            root: root.to_owned(),
+            language,
         })
     }
 
@@ -94,7 +133,9 @@ impl Rules {
     pub(crate) fn excludes_folder(&self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| EXCLUDED_FOLDERS.contains(&name) || name.ends_with(".egg-info"))
-            || path.join("pyvenv.cfg").is_file()
+            || ["pyvenv.cfg", CACHE_TAG]
+                .iter()
+                .any(|name| path.join(name).is_file())
             || is_matched(&self.ignored, path, true)
     }
 
@@ -115,10 +156,13 @@ impl Rules {
         if is_matched(&self.included, path, false) {
             return Some(Kind::Code);
         }
-        let extension = path.extension()?.to_str()?;
-        if self.code.contains(&extension) {
-            return (!is_test(name)).then_some(Kind::Code);
+        if self
+            .language
+            .is_code(path.strip_prefix(&self.root).unwrap_or(path), name)
+        {
+            return Some(Kind::Code);
         }
+        let extension = path.extension()?.to_str()?;
         match extension {
             "css" => Some(Kind::Style),
             _ if TEMPLATES.contains(&extension) || ASSETS.contains(&extension) => Some(Kind::Page),
@@ -172,7 +216,8 @@ mod tests {
         let owned = |patterns: &[&str]| patterns.iter().map(|one| (*one).to_owned()).collect();
         let (ignored, included): (Vec<_>, Vec<_>) = (owned(ignored), owned(included));
         let settings = vec![PathBuf::from("/p/.env")];
-        Rules::new(Path::new("/p"), settings, &ignored, &included, &["py"]).expect("patterns")
+        let root = Path::new("/p");
+        Rules::new(root, settings, &ignored, &included, Language::Python).expect("patterns")
     }
 
     #[test]
@@ -206,6 +251,36 @@ mod tests {
     }
 
     #[test]
+    fn sources_of_rust_are_what_a_binary_is_built_of() {
+        let rules = Rules::new(Path::new("/p"), Vec::new(), &[], &[], Language::Rust);
+        let rules = rules.expect("no patterns");
+        for (path, expected) in [
+            ("/p/src/main.rs", Some(Kind::Code)),
+            ("/p/build.rs", Some(Kind::Code)),
+            ("/p/Cargo.toml", Some(Kind::Code)),
+            ("/p/Cargo.lock", Some(Kind::Code)),
+            ("/p/.cargo/config.toml", Some(Kind::Code)),
+            ("/p/rust-toolchain.toml", Some(Kind::Code)),
+            ("/p/crates/a/src/tests/mod.rs", Some(Kind::Code)),
+            ("/elsewhere/src/lib.rs", Some(Kind::Code)),
+            ("/p/tests/api.rs", None),
+            ("/p/crates/a/benches/b.rs", None),
+            ("/p/examples/x/main.rs", None),
+            ("/p/config.toml", None),
+            ("/p/app.py", None),
+            ("/p/src/schema.sql", None),
+            ("/p/.#main.rs", None),
+            ("/p/templates/x.html", Some(Kind::Page)),
+            ("/p/static/x.css", Some(Kind::Style)),
+        ] {
+            assert_eq!(rules.kind(Path::new(path), false), expected, "{path}");
+        }
+        // What the compiler has read.
+        let loaded = rules.kind(Path::new("/p/src/schema.sql"), true);
+        assert_eq!(loaded, Some(Kind::Code));
+    }
+
+    #[test]
     fn patterns_have_the_last_word() {
         let rules = rules(&["data/**", "!data/keep.py"], &["*.yaml"]);
         for (path, expected) in [
@@ -230,5 +305,10 @@ mod tests {
         assert!(!rules.excludes_folder(&odd));
         std::fs::write(odd.join("pyvenv.cfg"), "").expect("a file");
         assert!(rules.excludes_folder(&odd));
+        let built = folder.path().join("out");
+        std::fs::create_dir(&built).expect("a folder");
+        assert!(!rules.excludes_folder(&built));
+        std::fs::write(built.join("CACHEDIR.TAG"), "").expect("a file");
+        assert!(rules.excludes_folder(&built));
     }
 }

@@ -438,6 +438,7 @@ fn walker(folder: &Path) -> WalkBuilder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rules::Language;
     use super::*;
 
     struct Project {
@@ -450,7 +451,8 @@ mod tests {
             let folder = tempfile::TempDir::new().expect("a folder");
             let root = folder.path().to_owned();
             let settings = vec![root.join(".env")];
-            let rules = Rules::new(&root, settings, &[], &[], &["py"]).expect("no patterns");
+            let rules =
+                Rules::new(&root, settings, &[], &[], Language::Python).expect("no patterns");
             let tree = Tree::new(root, Arc::new(rules), Sight::default());
             let mut project = Self { folder, tree };
             for (name, text) in files {

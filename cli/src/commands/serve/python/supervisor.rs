@@ -27,7 +27,7 @@ use super::backoff::Backoff;
 use super::crew::Crew;
 use super::failures;
 use super::interpreter::Interpreter;
-use super::worker::{Event, Phase, Start, Started, Worker, how};
+use super::worker::{Event, PYTHON_WORKER, Phase, Start, Started, Worker, how};
 use crate::config::Warning;
 use crate::error::{CliError, Code};
 use crate::ui::Ui;
@@ -263,7 +263,8 @@ impl<'a> Supervisor<'a> {
     fn spawn(&mut self, replaces: Option<u64>) -> io::Result<()> {
         let orders = &self.orders;
         let start = Start {
-            interpreter: &orders.interpreter,
+            program: &orders.interpreter.path,
+            arguments: PYTHON_WORKER,
             settings: &orders.settings,
             sockets: &orders.sockets,
             metrics: orders.metrics.as_ref(),

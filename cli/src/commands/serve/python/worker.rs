@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread;
@@ -16,14 +16,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::interpreter::Interpreter;
 use crate::commands::OWNER;
 
 /// Variable that tells a worker what to do.
-const VARIABLE: &str = "JUSTAPI_WORKER";
+pub(crate) const VARIABLE: &str = "JUSTAPI_WORKER";
+/// What an interpreter is told to run.
+pub(crate) const PYTHON_WORKER: &[&str] = &["-m", "justapi._worker"];
 /// Longest line that a worker says: a traceback is much shorter.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
@@ -78,6 +79,12 @@ pub(crate) struct Loaded {
     pub(crate) at: Option<Whereabouts>,
     /// What its end waits for.
     pub(crate) stopping: Option<Whereabouts>,
+    /// What was built, by a worker that waits for the word to become it.
+    pub(crate) built: Option<Built>,
+    /// What the compiler has found wrong.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// What else was said of a build that has failed.
+    pub(crate) said: String,
 }
 
 /// Where a worker of `justapi dev` is.
@@ -92,6 +99,26 @@ pub(crate) struct Whereabouts {
     pub(crate) line: Option<usize>,
     /// The module that this line imports.
     pub(crate) module: Option<String>,
+}
+
+/// An executable, and what it is made of.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct Built {
+    pub(crate) executable: PathBuf,
+    /// Whether nothing had to be done for it.
+    pub(crate) is_fresh: bool,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// An error that a compiler has found.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+pub(crate) struct Diagnostic {
+    /// In one line.
+    pub(crate) message: String,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) line: usize,
+    /// As the compiler shows it in a terminal.
+    pub(crate) rendered: String,
 }
 
 /// A worker that runs.
@@ -130,7 +157,8 @@ pub(crate) enum Phase {
 /// What a worker is started with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start<'a> {
-    pub(crate) interpreter: &'a Interpreter,
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [&'a str],
     /// What it is told.
     pub(crate) settings: &'a Value,
     /// What it serves.
@@ -149,7 +177,8 @@ impl Worker {
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
         let Start {
-            interpreter,
+            program,
+            arguments,
             settings,
             sockets,
             metrics,
@@ -173,9 +202,9 @@ impl Worker {
         settings["worker"] = json!(number);
         // First, so that a process is never left without somebody who waits for it.
         let watcher = watch(number, reader, events)?;
-        let mut command = Command::new(&interpreter.path);
+        let mut command = Command::new(program);
         command
-            .args(["-m", "justapi._worker"])
+            .args(arguments)
             // What owns the supervisor is nothing to programs that the application starts.
             .env_remove(OWNER)
             .stdin(Stdio::null())

@@ -94,6 +94,9 @@ impl Failure {
     /// A failed build, with what the compiler has found and what cargo has said.
     pub(crate) fn built(what: impl Into<String>, errors: &[Diagnostic], said: &str) -> Self {
         let mut failure = Self::new(what);
+        if errors.is_empty() && said.trim().is_empty() {
+            return failure;
+        }
         failure.output = Some(Output::Build);
         let first = errors.first().map(|error| error.message.clone());
         let is_error = |line: &&str| line.starts_with("error: ");

@@ -134,16 +134,7 @@ struct Project<'a> {
 impl<'a> Project<'a> {
     /// Listens, and watches.
     fn supervisor(&self, config: &Config, plan: &Plan) -> Result<Supervisor<'a>, CliError> {
-        let program = match &self.package {
-            Some(package) => Program::Rust(package.clone()),
-            None => Program::Python(interpreter::find(
-                config.value("python.interpreter").text(),
-            )?),
-        };
-        let python = match &program {
-            Program::Python(interpreter) => Some(interpreter.version.clone()),
-            Program::Rust(_) => None,
-        };
+        let (program, python) = self.program(config)?;
         let environment = environment_file::read(&self.env_file)?;
         let (events, inbox) = channel::<Event>();
         python::watch_signals(&events)?;
@@ -171,7 +162,6 @@ impl<'a> Project<'a> {
             has_json: self.ui.is_json(),
             keeps_claims: trusts_proxies(config),
             is_tls: plan.has_tls(),
-            has_color: self.ui.has_color(),
         };
         let team = Team::new(orders, events.clone()).map_err(|error| {
             let what = "there is no place for the sockets of workers";
@@ -210,6 +200,18 @@ impl<'a> Project<'a> {
             inbox,
             keys,
         }))
+    }
+
+    /// What makes workers, and the version of an interpreter if that does.
+    fn program(&self, config: &Config) -> Result<(Program, Option<String>), CliError> {
+        if let Some(package) = &self.package {
+            let mut package = package.clone();
+            package.has_color = self.ui.has_color();
+            return Ok((Program::Rust(package), None));
+        }
+        let interpreter = interpreter::find(config.value("python.interpreter").text())?;
+        let version = interpreter.version.clone();
+        Ok((Program::Python(interpreter), Some(version)))
     }
 
     fn rules(&self, config: &Config, told: WorkerSettings) -> Rules {

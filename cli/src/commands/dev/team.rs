@@ -68,8 +68,6 @@ pub(super) struct Orders {
     /// Whether what clients say of themselves in headers is passed on.
     pub(super) keeps_claims: bool,
     pub(super) is_tls: bool,
-    /// Whether what a compiler says has the colours of a terminal.
-    pub(super) has_color: bool,
 }
 
 /// What is known of a worker beside its process.
@@ -135,7 +133,7 @@ impl Team {
                         "manifest": package.manifest,
                         "bin": package.bin,
                         "is_shown": !self.has_built,
-                        "has_color": self.orders.has_color,
+                        "has_color": package.has_color,
                     },
                     "errors_fd": input.descriptor(),
                 });

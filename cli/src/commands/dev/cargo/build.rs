@@ -56,10 +56,12 @@ impl Fault {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(tag = "reason", rename_all = "kebab-case")]
+#[serde(tag = "reason")]
 enum Message {
-    CompilerMessage(FromCompiler),
-    CompilerArtifact(Artifact),
+    #[serde(rename = "compiler-message")]
+    Said(FromCompiler),
+    #[serde(rename = "compiler-artifact")]
+    Made(Artifact),
     #[serde(other)]
     Other,
 }
@@ -250,11 +252,11 @@ fn hear(messages: impl io::BufRead) -> Told {
             break;
         };
         match serde_json::from_slice(&line) {
-            Ok(Message::CompilerMessage(FromCompiler {
+            Ok(Message::Said(FromCompiler {
                 manifest_path,
                 message,
-            })) => told.hear(&manifest_path, message),
-            Ok(Message::CompilerArtifact(artifact)) => told.note(artifact),
+            })) => told.hear(&manifest_path, &message),
+            Ok(Message::Made(artifact)) => told.note(artifact),
             // Macros may print as well.
             Ok(Message::Other) | Err(_) => {}
         }
@@ -263,7 +265,7 @@ fn hear(messages: impl io::BufRead) -> Told {
 }
 
 impl Told {
-    fn hear(&mut self, manifest: &Path, said: Said) {
+    fn hear(&mut self, manifest: &Path, said: &Said) {
         let rendered = said.rendered.clone().unwrap_or_default();
         if said.level != "error" {
             if said.level == "warning" && !said.spans.is_empty() {
@@ -277,7 +279,7 @@ impl Told {
         }
         self.num_errors += 1;
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(diagnostic(manifest, &said, &rendered));
+            self.errors.push(diagnostic(manifest, said, &rendered));
         }
     }
 

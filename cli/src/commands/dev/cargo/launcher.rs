@@ -94,9 +94,12 @@ impl Task {
         order.env_remove(VARIABLE).env_remove(MARK);
         let built = match self.dev.cargo.build(order) {
             Ok(built) => built,
-            Err(fault) => return tell(&mut supervisor, &told_of(fault)),
+            Err(fault) => return tell(&mut supervisor, &told_of(&fault)),
         };
-        tell(&mut supervisor, &json!({"dev": {"built": built}}))?;
+        tell(
+            &mut supervisor,
+            &json!({"dev": {"build": {"built": built}}}),
+        )?;
         let mut go = [0];
         if io::stdin().read(&mut go)? == 0 {
             return Ok(());
@@ -155,10 +158,10 @@ fn tell(supervisor: &mut File, line: &Value) -> io::Result<()> {
     writeln!(supervisor, "{line}")
 }
 
-fn told_of(fault: Fault) -> Value {
+fn told_of(fault: &Fault) -> Value {
     json!({
         "failed": fault.what,
         "hint": fault.hint,
-        "dev": {"diagnostics": fault.diagnostics, "said": fault.said},
+        "dev": {"build": {"diagnostics": fault.diagnostics, "said": fault.said}},
     })
 }

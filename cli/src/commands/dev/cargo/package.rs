@@ -23,6 +23,8 @@ pub(crate) struct Package {
     pub(crate) manifest: PathBuf,
     /// The binary that was asked for.
     pub(crate) bin: Option<String>,
+    /// Whether what the compiler says has the colours of a terminal.
+    pub(crate) has_color: bool,
     /// What it is called, if nobody has asked for one of its binaries.
     name: String,
 }
@@ -57,6 +59,7 @@ impl Package {
             cargo: find_cargo()?,
             manifest,
             bin,
+            has_color: false,
             name,
         })
     }

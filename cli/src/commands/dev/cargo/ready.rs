@@ -66,7 +66,8 @@ mod tests {
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).expect("a socket");
         let (sender, told) = channel::<()>();
-        when_ready(socket, move || drop(sender.send(()))).expect("a thread");
+        let tell = move || sender.send(()).expect("it is heard");
+        when_ready(socket, tell).expect("a thread");
         let asked = listener.accept().expect("it asks");
         drop(listener);
         drop(asked);

@@ -36,7 +36,7 @@ pub(super) struct Boot {
     /// When the first word of the change came.
     pub(super) since: Instant,
     /// When its worker was told to build or load it.
-    launched: Instant,
+    pub(super) launched: Instant,
     /// When its worker was told to load it, or to become what it has built.
     pub(super) begun: Instant,
     /// How all files were before that.
@@ -333,7 +333,7 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(super) fn started(&mut self, number: u64, started: Started) -> Result<(), CliError> {
+    pub(super) fn started(&mut self, number: u64, mut started: Started) -> Result<(), CliError> {
         if let Some(is_debugged) = started.dev.debugged {
             if is_debugged {
                 self.debugged = Some(number);
@@ -381,7 +381,8 @@ impl Supervisor<'_> {
         if !self.boot.as_ref().is_some_and(is_booting) {
             return Ok(());
         }
-        if let Some(built) = started.dev.built {
+        let built = (started.dev.build.as_mut()).and_then(|build| build.built.take());
+        if let Some(built) = built {
             return self.built(number, built);
         }
         if started.ready {
@@ -601,13 +602,10 @@ pub(super) fn stamps(folders: &[PathBuf]) -> Vec<Stamp> {
 /// What a worker has said of its failure, and the files that it had loaded.
 pub(super) fn told(started: Started) -> (Failure, Vec<PathBuf>) {
     let what = started.failed.unwrap_or_default();
-    let dev = &started.dev;
-    let mut failure = match &started.traceback {
-        Some(trace) => Failure::traced(what, trace),
-        None if !dev.diagnostics.is_empty() || !dev.said.is_empty() => {
-            Failure::built(what, &dev.diagnostics, &dev.said)
-        }
-        None => Failure::new(what),
+    let mut failure = match (&started.traceback, &started.dev.build) {
+        (Some(trace), _) => Failure::traced(what, trace),
+        (None, Some(build)) => Failure::built(what, &build.diagnostics, &build.said),
+        (None, None) => Failure::new(what),
     };
     failure.hint = started.hint;
     (failure, started.dev.files)

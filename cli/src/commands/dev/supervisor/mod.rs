@@ -365,6 +365,7 @@ impl<'a> Supervisor<'a> {
         {
             // The time at a prompt is no time that the application takes to start.
             boot.begun = now;
+            boot.launched = now;
             worker.started = now;
         }
         if let Some(Boot {

@@ -79,7 +79,15 @@ pub(crate) struct Loaded {
     pub(crate) at: Option<Whereabouts>,
     /// What its end waits for.
     pub(crate) stopping: Option<Whereabouts>,
-    /// What was built, by a worker that waits for the word to become it.
+    /// What came of a build.
+    pub(crate) build: Option<Box<BuildWord>>,
+}
+
+/// What a worker says that builds what it is to run.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct BuildWord {
+    /// What was built: it waits for the word to become that.
     pub(crate) built: Option<Built>,
     /// What the compiler has found wrong.
     pub(crate) diagnostics: Vec<Diagnostic>,

@@ -21,7 +21,7 @@ pub(crate) struct Dev {
     /// Python application: `module:attribute`, a file or a folder [default: that of this folder].
     pub(crate) app: Option<String>,
     /// Binary of a package in Rust; APP may be the folder of that.
-    #[arg(long, value_name = "NAME")]
+    #[arg(hide_short_help = true, long, value_name = "NAME")]
     pub(crate) bin: Option<String>,
     /// When the running code stops: overlap or stop-first.
     ///

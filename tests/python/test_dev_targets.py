@@ -18,7 +18,7 @@ from serving import eventually, run
 if TYPE_CHECKING:
     import pytest
 
-TRIES = 5
+TRIES = 10
 FIRST_ANSWER = 1.0
 """Seconds from `justapi new` to the first answer of `justapi dev`."""
 MANY_FILES = 1.0

@@ -22,6 +22,8 @@ const MAX_ERRORS: usize = 50;
 const MAX_RENDERED_BYTES: usize = 8 * 1024;
 /// Of what cargo itself says.
 const MAX_SAID_BYTES: usize = 32 * 1024;
+/// What servers are most often built on.
+const CORE: &str = "justapi-core";
 /// What cargo says while it waits for another one.
 const WAITS: &str = "    Blocking";
 
@@ -210,9 +212,12 @@ impl Order {
             1 => format!("the build{name} failed: 1 error"),
             count => format!("the build{name} failed: {count} errors"),
         };
+        let is_missing = said.contains("no matching package") && said.contains(CORE);
+        let hint =
+            format!("no registry has it: `{CORE} = {{ path = \"FOLDER\" }}`, or `git = \"URL\"`");
         Fault {
             what,
-            hint: None,
+            hint: is_missing.then_some(hint),
             diagnostics: told.errors,
             said,
         }
@@ -457,6 +462,20 @@ mod tests {
                 .what
                 .ends_with("failed: 1 error")
         );
+    }
+
+    #[test]
+    fn who_misses_core_is_told_where_it_is_not() {
+        let missing = |name: &str| {
+            let said = format!("error: no matching package named `{name}` found\n");
+            order().fault(Told::default(), said).hint
+        };
+        let hint = missing("justapi-core").expect("a hint");
+        assert!(
+            hint.contains("`justapi-core = { path = \"FOLDER\" }`"),
+            "{hint}"
+        );
+        assert_eq!(missing("serde"), None);
     }
 
     #[test]

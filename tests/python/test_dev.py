@@ -60,6 +60,8 @@ def test_a_hundred_reloads_refuse_reset_and_delay_nobody(tmp_path: Path) -> None
                 dev.serves(f"{number:03}")
                 # Now and then the next interpreter is ready by the next save, now and then not.
                 time.sleep(0.05 * (number % 5))
+        # The last one is told of once it serves.
+        dev.wait_for("reload", 100)
         reloads = dev.events("reload")
         assert len(reloads) == 100
         assert dev.events("failed", "crashed", "killed") == []

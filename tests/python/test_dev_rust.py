@@ -348,3 +348,9 @@ def test_bin_is_for_packages(tmp_path: Path) -> None:
     result = run(tmp_path, "dev", "--bin", "x")
     assert result.returncode == 4
     assert "there is no Cargo.toml" in result.stderr
+
+
+def test_metrics_of_their_own_are_for_the_program_to_have(package: Path) -> None:
+    result = run(package, "dev", "--metrics", "127.0.0.1:0")
+    assert result.returncode == 2
+    assert "a server in Rust has its own" in result.stderr

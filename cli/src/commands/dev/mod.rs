@@ -36,7 +36,7 @@ use super::serve::failure::explain;
 use super::serve::owner;
 use super::serve::pid_file::PidFile;
 use super::serve::python::{self, interpreter, settings};
-use super::serve::{Plan, SIGNAL_BASE, signal_name};
+use super::serve::{Plan, SIGNAL_BASE, conflict, signal_name};
 use super::target;
 use crate::config::{Config, Given, Origin, show_time};
 use crate::descriptors;
@@ -77,8 +77,9 @@ pub(crate) fn dev(
         Some(package) => package.name().to_owned(),
         None => target::meant_by_dev(&mut config, arguments.app.as_deref())?,
     };
-    if package.is_none() {
-        python::check(&config)?;
+    match package {
+        Some(_) => check_for_rust(&config, &plan)?,
+        None => python::check(&config)?,
     }
     let _owner = owner::end_with_owner()?;
     // Nothing that was started here is left in the end, whoever has started it.
@@ -323,6 +324,16 @@ fn package(config: &Config, root: &Path, arguments: &Dev) -> Result<Option<Packa
         return Ok(None);
     }
     Package::of(&folder, arguments.bin.clone())
+}
+
+/// Refuses what a server in Rust cannot be told.
+fn check_for_rust(config: &Config, plan: &Plan) -> Result<(), CliError> {
+    if plan.metrics_address().is_none() {
+        return Ok(());
+    }
+    let message = "`metrics.addr` is for applications in Python: a server in Rust has its own";
+    let conflict = conflict(config, "metrics.addr", message.to_owned());
+    Err(conflict.with_hint("say it in the program: `Server::metrics`"))
 }
 
 fn grace_of(config: &Config, plan: &Plan) -> Duration {

@@ -18,7 +18,7 @@ use justapi_core::{Bound, ServerEvent, StopSignals};
 
 pub(crate) use self::owner::OWNER;
 use self::pid_file::PidFile;
-pub(crate) use self::plan::Plan;
+pub(crate) use self::plan::{Plan, conflict};
 pub(crate) use self::python::{Interpreter, check as check_python, find as find_python};
 use super::target::{self, Meant};
 use crate::args::Serve;

@@ -314,7 +314,7 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr, CliError> {
 }
 
 /// Settings that do not work together: a usage error when a flag is at fault.
-pub(super) fn conflict(config: &Config, key: &str, message: String) -> CliError {
+pub(crate) fn conflict(config: &Config, key: &str, message: String) -> CliError {
     let origin = config.origin(key);
     let code = match origin {
         Origin::Flag(_) => Code::FlagConflict,

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +44,10 @@ impl Output {
     /// # Errors
     /// The system has no descriptor or thread to spare.
     pub(crate) fn open() -> io::Result<(Self, Input)> {
+        Self::open_to(io::stderr())
+    }
+
+    fn open_to(target: impl io::Write + Send + 'static) -> io::Result<(Self, Input)> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         let writer = fcntl_dupfd_cloexec(&writer, FIRST_FREE)?;
         fcntl_setfd(&writer, FdFlags::empty())?;
@@ -53,7 +57,7 @@ impl Output {
         let passing = thread::Builder::new().name("errors".to_owned());
         passing.spawn(move || {
             // Nobody is left to tell what cannot be passed on.
-            drop(pass_on(File::from(reader), &keeper));
+            drop(pass_on(File::from(reader), &keeper, target));
             drop(end);
         })?;
         Ok((Self { kept, ended }, Input(writer)))
@@ -68,7 +72,11 @@ impl Output {
     }
 }
 
-fn pass_on(mut reader: File, kept: &Mutex<VecDeque<u8>>) -> io::Result<()> {
+fn pass_on(
+    mut reader: File,
+    kept: &Mutex<VecDeque<u8>>,
+    mut target: impl io::Write,
+) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
         let count = reader.read(&mut buffer)?;
@@ -83,17 +91,19 @@ fn pass_on(mut reader: File, kept: &Mutex<VecDeque<u8>>) -> io::Result<()> {
             kept.drain(..surplus);
         }
         // A terminal that has gone is no reason to have the server wait.
-        drop(io::stderr().write_all(said));
+        drop(target.write_all(said));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
     fn the_end_of_what_was_said_is_kept() {
-        let (output, input) = Output::open().expect("a pipe");
+        let (output, input) = Output::open_to(io::sink()).expect("a pipe");
         let mut writer = File::from(input.0);
         let text = format!("\x1b[1m{}\x1b[0m", "x".repeat(MAX_KEPT_BYTES + 100));
         writer.write_all(text.as_bytes()).expect("it is read");

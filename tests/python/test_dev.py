@@ -80,7 +80,8 @@ def test_a_hundred_reloads_refuse_reset_and_delay_nobody(tmp_path: Path) -> None
         # Nobody waits for anything but a start, and what the machine takes.
         explained = max(event["ms"] for event in reloads) / 1000 + 0.1 + 2 * stalls.worst
         assert slowest < explained, found
-        if is_idle and stalls.worst < 0.02:
+        is_fast = max(event["boot_ms"] for event in reloads) < 200
+        if is_idle and is_fast and stalls.worst < 0.02:
             assert late == 0, found
             assert slowest < 0.3, found
 
@@ -213,10 +214,10 @@ def test_saves_without_end_keep_no_code_from_serving(tmp_path: Path) -> None:
         for probes in (fresh, kept):
             assert probes.failures == []
             assert probes.stale == []
+        eventually("the last one is told of", lambda: not dev.events("reload")[-1]["superseded"])
         reloads = dev.events("reload")
         assert len(reloads) < saved
         assert any(event["superseded"] for event in reloads)
-        assert reloads[-1]["superseded"] is False
         assert dev.events("failed", "crashed") == []
 
 
@@ -298,7 +299,7 @@ def test_a_slow_import_is_told_of(tmp_path: Path) -> None:
         place = (waiting["for"], waiting["file"], waiting["line"], waiting["module"])
         assert place == ("import", "app.py", 2, "slow_package")
         assert waiting["ms"] >= 1000
-        assert "app.py:2 imports slow_package" in dev.said
+        eventually("it is said", lambda: "app.py:2 imports slow_package" in dev.said)
         assert dev.events("listening", "failed") == []
         (tmp_path / "go").touch()
         listening = dev.wait_for("listening")
@@ -345,7 +346,7 @@ def test_a_slow_startup_is_told_of(tmp_path: Path, call: str, place: str) -> Non
         loop = {*lines, *(number - 1 for number in lines)}
         assert (waiting["for"], waiting["file"]) == ("startup", "app.py")
         assert waiting["line"] in loop
-        assert "still starting up app:app" in dev.said
+        eventually("it is said", lambda: "still starting up app:app" in dev.said)
         (tmp_path / "go").touch()
         dev.serves("2")
 
@@ -362,7 +363,7 @@ def test_a_shutdown_that_does_not_end_is_named(tmp_path: Path, call: str) -> Non
         assert (killed["worker"], killed["for"], killed["file"]) == (first, "lifespan", "app.py")
         assert killed["ms"] == 3000
         named = f"the shutdown of its lifespan had not ended, at app.py:{killed['line']}"
-        assert named in dev.said
+        eventually("it is said", lambda: named in dev.said)
         assert dev.stop() == 130
         # Once for each worker.
         last = dev.wait_for("reload")["worker"]

@@ -308,7 +308,7 @@ def test_settings_that_do_not_hold_are_told_of(tmp_path: Path) -> None:
         note = dev.wait_for("note")
         assert note["settings"] == ["server.host", "server.backlog"]
         assert "counts after a restart of justapi dev" in note["text"]
-        assert note["text"] in dev.said
+        eventually("it is said", lambda: note["text"] in dev.said)
         # Said once as long as it is the same.
         write(settings, elsewhere)
         dev.wait_for("reload", 2)
@@ -333,7 +333,7 @@ def test_settings_that_are_wrong_are_failures(tmp_path: Path) -> None:
         assert (failed["error"]["file"], failed["error"]["line"]) == ("justapi.toml", 3)
         assert "server.graceful" in failed["error"]["what"]
         assert failed["stale"] is True
-        assert "justapi.toml:3" in dev.said
+        eventually("it is said", lambda: "justapi.toml:3" in dev.said)
         # One that goes with no other.
         write(settings, "[server]\ndocs = true\n")
         failed = dev.wait_for("failed", 2)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dev import Dev, write
+from dev import Dev, replace, write
 from serving import PROGRAM, eventually, is_alive, run
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ def awaited(dev: Dev, name: str, count: int = 1) -> dict[str, Any]:
     return dev.events(name)[count - 1]
 
 
+def serves(dev: Dev, version: str) -> None:
+    """Waits until a version is served, for as long as a build may take."""
+    deadline = time.monotonic() + BUILD_PATIENCE
+    while (text := dev.get().text) != f'"{version}"':
+        assert time.monotonic() < deadline, f"{text} {dev.events()} {dev.said}"
+        time.sleep(0.02)
+
+
 class Package(Dev):
     """`justapi dev` of a package in Rust, once it has said whether that works."""
 
@@ -61,6 +69,10 @@ class Package(Dev):
         except BaseException:
             self._end()
             raise
+
+    def save(self, text: str, name: str = "app.py") -> None:
+        """Saves a file by a rename: each save is one change, however slow the machine is."""
+        replace(self.folder / name, text)
 
     def reloaded(self, count: int) -> dict[str, Any]:
         """Waits for a reload."""
@@ -160,7 +172,7 @@ def test_errors_of_the_compiler_are_shown_and_the_last_good_goes_on(package: Pat
         eventually("it is said", lambda: "--> src/lib.rs:5:18" in dev.said)
 
         dev.save(library("v2"), "src/lib.rs")
-        eventually("v2 is served", lambda: dev.get().text == '"v2"')
+        serves(dev, "v2")
         dev.save(library("v3", "}"), "src/lib.rs")
         assert dev.failed(2)["file"] == "src/lib.rs"
         answer = dev.get()
@@ -171,7 +183,7 @@ def test_errors_of_the_compiler_are_shown_and_the_last_good_goes_on(package: Pat
         assert dev.failed(3)["exception"].startswith("error: ")
         dev.save(manifest, "Cargo.toml")
         dev.save(library("v4"), "src/lib.rs")
-        eventually("v4 is served", lambda: dev.get().text == '"v4"')
+        serves(dev, "v4")
         assert "x-justapi-stale" not in dev.get().headers
 
 
@@ -196,7 +208,7 @@ def test_a_program_that_ends_at_its_start_is_a_failure(
         answer = dev.get()
         assert (answer.text, answer.headers["x-justapi-stale"]) == ('"v1"', "1")
         dev.save(library("v3"), "src/lib.rs")
-        eventually("v3 is served", lambda: dev.get().text == '"v3"')
+        serves(dev, "v3")
 
 
 def test_a_server_that_does_not_answer_is_told_why(package: Path) -> None:
@@ -301,7 +313,7 @@ def test_the_server_ends_with_it(package: Path) -> None:
         assert Path(f"/proc/{worker}/exe").readlink().name == "dev-sample"
         os.kill(worker, signal.SIGKILL)
         # As with every worker.
-        dev.wait_for("reload")
+        awaited(dev, "reload")
         assert dev.get().text == '"v1"'
         worker = dev.events("reload")[0]["worker"]
         dev.process.kill()

@@ -196,7 +196,7 @@ def test_the_settings_may_name_it(tmp_path: Path) -> None:
         assert dev.get("/main").json() == "main"
         (tmp_path / "justapi.toml").write_text('app = "other.web:app"\n')
         note = eventually("it says so", lambda: dev.events("note"))[0]
-        assert "the application has changed in the settings" in note["text"]
+        assert note["settings"] == ["app"]
     (tmp_path / "justapi.toml").write_text('[server]\napp = "main:app"\n')
     said = run(tmp_path, "routes").stderr
     assert "unknown key `server.app` in justapi.toml:2" in said

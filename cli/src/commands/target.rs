@@ -4,6 +4,7 @@
 //! Guarantee: every command means the same, and nothing is imported to find it out.
 
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Origin};
@@ -23,6 +24,8 @@ const PLACES: [(&str, Option<&str>); 9] = [
     ("src/main.py", None),
     ("src/app.py", None),
 ];
+/// Of a module that is looked at.
+const MAX_TEXT_BYTES: u64 = 1024 * 1024;
 /// Folder of packages.
 const SOURCES: &str = "src";
 /// Where the application of a package is looked for.
@@ -121,8 +124,10 @@ fn told(config: &mut Config, named: Option<&str>) -> Result<Option<String>, CliE
 /// A folder stands for its application.
 fn expanded(config: &mut Config, app: String) -> Result<String, CliError> {
     let folder = Path::new(&app);
+    let sources = folder_of(config);
+    let is_there = |name: &str| Path::new(name).exists() || sources.join(name).exists();
     let is_module = !is_path(&app)
-        && (folder.join("__init__.py").exists() || Path::new(&format!("{app}.py")).exists());
+        && (is_there(&format!("{app}/__init__.py")) || is_there(&format!("{app}.py")));
     if is_module || !folder.is_dir() {
         return Ok(app);
     }
@@ -160,7 +165,7 @@ fn is_told_by_flags(config: &Config) -> bool {
 }
 
 /// The folder that modules are imported from; empty for the current one.
-fn folder_of(config: &Config) -> PathBuf {
+pub(super) fn folder_of(config: &Config) -> PathBuf {
     PathBuf::from(config.value("python.app_dir").text().unwrap_or_default())
 }
 
@@ -220,7 +225,7 @@ fn search(folder: &Path) -> Result<Found, CliError> {
     for rank in ranks {
         let mut found = Vec::new();
         for (file, module) in rank {
-            let Ok(text) = fs::read_to_string(folder.join(&file)) else {
+            let Ok(text) = text_of(&folder.join(&file)) else {
                 continue;
             };
             let place = |attribute| Place {
@@ -242,6 +247,15 @@ fn search(folder: &Path) -> Result<Found, CliError> {
         }
     }
     Ok(unfinished.map_or(Found::Nothing, Found::Unfinished))
+}
+
+/// The start of a module, in whatever encoding it says that it has.
+fn text_of(file: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    fs::File::open(file)?
+        .take(MAX_TEXT_BYTES)
+        .read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The folders beside each other that are packages, in order.

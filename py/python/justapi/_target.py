@@ -108,10 +108,10 @@ def _module_of_file(shown: str, attribute: str) -> str:
     path = path.resolve()
     names = [path.stem]
     folder = path.parent
-    here = Path.cwd()
+    bases = (Path.cwd(), Path(sys.path[0] or ".").resolve())
     while (folder / "__init__.py").exists() or (
         # Above the project the name tells nothing.
-        folder.parent.name == _SOURCES and here in folder.parent.parents
+        folder.parent.name == _SOURCES and any(base in folder.parent.parents for base in bases)
     ):
         names.insert(0, folder.name)
         folder = folder.parent

@@ -319,8 +319,14 @@ impl<'a> Project<'a> {
 /// The package in Rust that is meant; `None` for an application in Python.
 fn package(config: &Config, root: &Path, arguments: &Dev) -> Result<Option<Package>, CliError> {
     let folder = root.join(arguments.app.as_deref().unwrap_or_default());
-    let is_set = arguments.app.is_none() && config.value("app").text().is_some();
-    if arguments.bin.is_none() && (is_set || target::is_in(&folder)) {
+    let (is_set, sources) = match arguments.app {
+        Some(_) => (false, folder.clone()),
+        None => (
+            config.value("app").text().is_some(),
+            folder.join(target::folder_of(config)),
+        ),
+    };
+    if arguments.bin.is_none() && (is_set || target::is_in(&sources)) {
         return Ok(None);
     }
     Package::of(&folder, arguments.bin.clone())

@@ -27,9 +27,7 @@ use super::front::Generation;
 use super::supervisor::Event;
 use crate::commands::serve::python::crew::Crew;
 use crate::commands::serve::python::interpreter::Interpreter;
-use crate::commands::serve::python::worker::{
-    PYTHON_WORKER, Phase, Start, Whereabouts, Worker,
-};
+use crate::commands::serve::python::worker::{PYTHON_WORKER, Phase, Start, Whereabouts, Worker};
 
 /// As good as for ever: a debugger may hold an answer for as long as it likes.
 const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);

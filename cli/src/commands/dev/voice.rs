@@ -142,16 +142,7 @@ impl Voice<'_> {
     }
 
     /// Code takes long to start.
-    pub(super) fn waits(
-        &self,
-        at: Option<&Whereabouts>,
-        elapsed: Duration,
-    ) -> Result<(), CliError> {
-        let unknown = Whereabouts {
-            during: "import".to_owned(),
-            ..Whereabouts::default()
-        };
-        let at = at.unwrap_or(&unknown);
+    pub(super) fn waits(&self, at: &Whereabouts, elapsed: Duration) -> Result<(), CliError> {
         let what = match at.during.as_str() {
             "startup" => "starting up",
             _ => "importing",

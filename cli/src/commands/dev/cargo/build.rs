@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
 use anstream::adapter::strip_str;
 use serde::Deserialize;
 
 use super::package::Names;
-use crate::commands::serve::python::worker::{Built, Diagnostic};
+use crate::commands::serve::python::worker::{Built, Diagnostic, how};
 
 /// Errors that are told of one build.
 const MAX_ERRORS: usize = 50;
@@ -142,7 +142,7 @@ impl Order {
         });
         let status = cargo.wait().map_err(|error| failed(&error))?;
         if !status.success() {
-            return Err(self.fault(told, said));
+            return Err(self.fault(told, said, status));
         }
         let manifests = told.manifests;
         let chosen = self.choose(told.binaries)?;
@@ -166,6 +166,8 @@ impl Order {
         command
             .args(["build", "--message-format", format, "--manifest-path"])
             .arg(&self.manifest)
+            // Its settings and the toolchain are looked for from there.
+            .current_dir(self.manifest.parent().unwrap_or(Path::new("/")))
             .env("CARGO_TERM_PROGRESS_WHEN", "never")
             .env(
                 "CARGO_TERM_COLOR",
@@ -202,12 +204,14 @@ impl Order {
         said
     }
 
-    fn fault(&self, told: Told, said: String) -> Fault {
+    fn fault(&self, told: Told, said: String, status: ExitStatus) -> Fault {
         let name = self
             .bin
             .as_deref()
             .map_or_else(String::new, |bin| format!(" of {bin}"));
         let what = match told.num_errors {
+            // Of a cargo that was killed nothing else tells.
+            0 if said.is_empty() => format!("the build{name} failed: {}", how(&Ok(status))),
             0 => format!("the build{name} failed"),
             1 => format!("the build{name} failed: 1 error"),
             count => format!("the build{name} failed: {count} errors"),

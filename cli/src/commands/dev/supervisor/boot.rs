@@ -91,7 +91,8 @@ impl Supervisor<'_> {
             return Ok(());
         }
         if !batch.changes.is_empty() && self.is_by_build(&batch) {
-            self.front.gate.answer(batch.doubt);
+            // Who waits for the build waits on: this doubt is newer than its own.
+            self.doubt_with_newest(batch.doubt);
             self.put_off.push(batch);
             return Ok(());
         }
@@ -174,7 +175,10 @@ impl Supervisor<'_> {
 
     /// Whether newer code waits for a boot.
     fn keeps(&self, boot: &Boot) -> bool {
-        !boot.waits() && self.pace.keeps(boot.since.elapsed(), boot.launched.elapsed())
+        !boot.waits()
+            && self
+                .pace
+                .keeps(boot.since.elapsed(), boot.launched.elapsed())
     }
 
     /// Has the verdict on the newest code that is on its way answer a doubt,
@@ -433,7 +437,11 @@ impl Supervisor<'_> {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(boot.begun);
         self.judged = now;
-        self.pace.served(now.saturating_duration_since(boot.launched));
+        // The first build makes what all of the others find made.
+        if self.heading.is_none() || boot.build.built().is_none() {
+            self.pace
+                .served(now.saturating_duration_since(boot.launched));
+        }
         self.announce()?;
         if let Some(heading) = self.heading.take() {
             self.voice.ready(&heading, pid, elapsed)?;
@@ -460,10 +468,14 @@ impl Supervisor<'_> {
             boot.num_words += 1;
         }
         let elapsed = now.saturating_duration_since(boot.begun);
-        if boot.waits() {
+        if boot.waits() || matches!(boot.build, Build::Done(_)) {
             return self.voice.waits_for_end(elapsed);
         }
-        self.voice.waits(boot.at.as_ref(), elapsed)
+        let at = boot.at.get_or_insert_with(|| Whereabouts {
+            during: boot.build.starts_with().to_owned(),
+            ..Whereabouts::default()
+        });
+        self.voice.waits(at, elapsed)
     }
 
     /// Notes that the newest code does not work, unless it may be half of it.
@@ -529,6 +541,10 @@ impl Supervisor<'_> {
         self.watcher.loaded(loaded.clone());
         self.judged = Instant::now();
         self.pace.failed();
+        if boot.build.is_running() {
+            // What it has written itself changes nothing about it.
+            self.put_off.retain(|batch| !batch.is_of_lock());
+        }
         let is_stale = self.serving.is_some();
         self.front.fail(failure.clone(), &loaded);
         self.front.gate.answer(boot.doubt);

@@ -43,6 +43,14 @@ impl Build {
         matches!(self, Self::None | Self::Started(_))
     }
 
+    /// What a worker begins with once it is to load its code.
+    pub(super) const fn starts_with(&self) -> &'static str {
+        match self {
+            Self::None => "import",
+            Self::Running | Self::Done(_) | Self::Started(_) => "startup",
+        }
+    }
+
     /// What was built, if anything was.
     pub(super) const fn built(&self) -> Option<&Built> {
         match self {
@@ -65,10 +73,8 @@ impl Supervisor<'_> {
 
     /// Whether a batch is of what a build writes itself, and so can wait for it.
     pub(super) fn is_by_build(&self, batch: &Batch) -> bool {
-        let is_lock = |name: &std::ffi::OsStr| name == "Cargo.lock";
         let boot = self.boot.as_ref();
-        boot.is_some_and(|boot| boot.build.is_running())
-            && (batch.changes.iter()).all(|one| one.path.file_name().is_some_and(is_lock))
+        boot.is_some_and(|boot| boot.build.is_running()) && batch.is_of_lock()
     }
 
     /// A worker has built what it is to run.
@@ -88,6 +94,7 @@ impl Supervisor<'_> {
             let doubt = boot.doubt;
             self.boot = None;
             self.team.kill(number);
+            self.pace.failed();
             self.front.gate.answer(doubt);
             self.voice.built(elapsed, true)?;
             return self.catch_up_with_changes();

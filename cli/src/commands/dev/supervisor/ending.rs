@@ -121,6 +121,10 @@ impl Supervisor<'_> {
 
     /// Has a worker end that nobody is sent to any more.
     pub(super) fn retire(&mut self, number: u64) {
+        if self.team.crew.get_mut(number).is_none() {
+            // It has ended meanwhile, and nothing is heard of it any more.
+            return;
+        }
         self.retiring.push(Retiring {
             number,
             told_by: Instant::now() + self.rules.grace,

@@ -273,7 +273,10 @@ impl<'a> Supervisor<'a> {
                 self.reload_by_hand()
             }
             Event::Worker(worker::Event::Signal(SIGQUIT)) => {
-                self.team.crew.show_stacks();
+                // A server of the user's own would end of it.
+                if !self.team.builds() {
+                    self.team.crew.show_stacks();
+                }
                 Ok(())
             }
             Event::Worker(worker::Event::Signal(signal)) => self.begin_stop(signal),

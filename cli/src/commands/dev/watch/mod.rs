@@ -78,6 +78,16 @@ impl Batch {
         let is_of_code = |one: &Change| matches!(one.kind, Kind::Code | Kind::Settings);
         self.changes.iter().any(is_of_code)
     }
+
+    /// Whether it is for nothing but the lock file of cargo.
+    pub(crate) fn is_of_lock(&self) -> bool {
+        let is_lock = |one: &Change| {
+            one.path
+                .file_name()
+                .is_some_and(|name| name == "Cargo.lock")
+        };
+        self.changes.iter().all(is_lock)
+    }
 }
 
 /// What the watcher tells.

@@ -382,6 +382,8 @@ fn named_in(text: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     fn order() -> Order {
@@ -462,17 +464,30 @@ mod tests {
         assert_eq!((error.file.as_ref(), error.line), (Some(&file), 7));
         assert!(
             order()
-                .fault(told, String::new())
+                .fault(told, String::new(), ended(101))
                 .what
                 .ends_with("failed: 1 error")
         );
+    }
+
+    fn ended(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    #[test]
+    fn a_cargo_that_was_killed_is_told_of() {
+        let killed = ExitStatus::from_raw(9);
+        let fault = order().fault(Told::default(), String::new(), killed);
+        assert!(fault.what.contains("SIGKILL"), "{}", fault.what);
+        let fault = order().fault(Told::default(), "error: x".to_owned(), ended(101));
+        assert_eq!(fault.what, "the build failed");
     }
 
     #[test]
     fn who_misses_core_is_told_where_it_is_not() {
         let missing = |name: &str| {
             let said = format!("error: no matching package named `{name}` found\n");
-            order().fault(Told::default(), said).hint
+            order().fault(Told::default(), said, ended(101)).hint
         };
         let hint = missing("justapi-core").expect("a hint");
         assert!(

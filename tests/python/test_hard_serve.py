@@ -312,7 +312,7 @@ def test_a_worker_that_a_handler_keeps_is_replaced(tmp_path: Path, path: str, fr
         asking.join()
         [other] = set(server.workers) - {stuck}
         eventually("another has its place", lambda: len(pids_of(server)) == 2)
-        assert other in pids_of(server)
+        eventually("the one that answered answers on", lambda: other in pids_of(server))
         assert "JA523" in text_of(server)
         assert server.stop() == 0
 

@@ -208,27 +208,34 @@ impl Drop for Served {
     }
 }
 
+/// A terminal: the side of the person, and what opens the side of commands.
+pub(crate) fn terminal() -> (fs::File, impl Fn() -> fs::File) {
+    let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&keys).unwrap();
+    unlockpt(&keys).unwrap();
+    let name = ptsname(&keys, Vec::new()).unwrap();
+    let side = move || {
+        let mut options = fs::OpenOptions::new();
+        let opened = options.read(true).write(true).open(name.to_str().unwrap());
+        opened.unwrap()
+    };
+    (fs::File::from(keys), side)
+}
+
 /// Runs a command to its end with standard error on a terminal; what it showed there, and the rest.
 pub(crate) fn on_a_terminal(mut command: Command) -> (String, Run) {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let side = fs::OpenOptions::new()
-        .write(true)
-        .open(name.to_str().unwrap())
-        .unwrap();
+    let (mut keys, side) = terminal();
     let child = command
         .env("TERM", "xterm")
         .stdout(Stdio::piped())
-        .stderr(side)
+        .stderr(side())
         .spawn()
         .unwrap();
     // It has the other side of the terminal open, too.
     drop(command);
     let mut shown = Vec::new();
     // The end of the last process on a terminal is an error, not an end of file.
-    drop(fs::File::from(terminal).read_to_end(&mut shown));
+    drop(keys.read_to_end(&mut shown));
     let output = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&shown).into_owned();
     (shown, Run::of(&output))

@@ -7,10 +7,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
-use crate::binary::{Folder, JUSTAPI, Run, on_a_terminal};
+use crate::binary::{Folder, JUSTAPI, Run, on_a_terminal, terminal};
 
 #[test]
 fn routes_without_an_application_are_those_of_the_server() {
@@ -339,21 +338,8 @@ fn the_doctor_leaves_the_systems_python_alone() {
 fn the_doctor_asks_a_person() {
     for (answer, status) in [("y\n", 0), ("\n", 1), ("no\n", 1)] {
         let folder = with_old_pydantic();
-        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&keys).unwrap();
-        unlockpt(&keys).unwrap();
-        let name = ptsname(&keys, Vec::new()).unwrap();
-        let side = || {
-            let mut options = fs::OpenOptions::new();
-            options
-                .read(true)
-                .write(true)
-                .open(name.to_str().unwrap())
-                .unwrap()
-        };
-        fs::File::from(keys.try_clone().unwrap())
-            .write_all(answer.as_bytes())
-            .unwrap();
+        let (mut keys, side) = terminal();
+        keys.write_all(answer.as_bytes()).unwrap();
         let mut command = folder.program(
             JUSTAPI,
             &["doctor", "--python", "./python", "--fix", "--json"],

@@ -12,10 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::binary::{Folder, JUSTAPI};
+use crate::binary::{Folder, JUSTAPI, terminal};
 
 /// How long a person waits for the next question on a machine that stands still at times.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -37,18 +36,7 @@ struct Terminal {
 
 impl Terminal {
     fn start(folder: &Folder, arguments: &[&str]) -> Self {
-        let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&keys).unwrap();
-        unlockpt(&keys).unwrap();
-        let name = ptsname(&keys, Vec::new()).unwrap();
-        let side = || {
-            let mut options = fs::OpenOptions::new();
-            options
-                .read(true)
-                .write(true)
-                .open(name.to_str().unwrap())
-                .unwrap()
-        };
+        let (keys, side) = terminal();
         let mut all = vec!["--ctty", "--wait", JUSTAPI, "new"];
         all.extend(arguments);
         let mut command = folder.program("setsid", &all);
@@ -59,7 +47,6 @@ impl Terminal {
             .stderr(side())
             .spawn()
             .unwrap();
-        let keys = File::from(keys);
         let mut reader = keys.try_clone().unwrap();
         let (sender, screen) = channel();
         thread::spawn(move || {

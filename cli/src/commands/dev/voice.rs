@@ -216,12 +216,8 @@ impl Voice<'_> {
     }
 
     /// Code is built, before it can start.
-    pub(super) fn building(
-        &self,
-        app: &str,
-        changes: &[Change],
-        is_first: bool,
-    ) -> Result<(), CliError> {
+    pub(super) fn building(&self, changes: &[Change], is_first: bool) -> Result<(), CliError> {
+        let app = &self.app;
         let text = if is_first {
             format!("building {app}\n")
         } else {

@@ -68,7 +68,7 @@ impl Supervisor<'_> {
         };
         boot.build = Build::Running;
         let is_first = self.heading.is_some();
-        self.voice.building(&self.app, &boot.changes, is_first)
+        self.voice.building(&boot.changes, is_first)
     }
 
     /// Whether a batch is of what a build writes itself, and so can wait for it.

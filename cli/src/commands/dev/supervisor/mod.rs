@@ -140,7 +140,6 @@ struct Stop {
 
 pub(super) struct Supervisor<'a> {
     voice: Voice<'a>,
-    app: String,
     /// Until the first verdict.
     heading: Option<Heading>,
     /// When it is shown at the latest, until it is.
@@ -202,7 +201,6 @@ impl<'a> Supervisor<'a> {
     pub(super) fn new(parts: Parts<'a>) -> Self {
         Self {
             voice: parts.voice,
-            app: parts.heading.app.clone(),
             heading: Some(parts.heading),
             heading_due: Some(Instant::now() + HEADING),
             team: parts.team,

@@ -11,6 +11,7 @@ mod exposition;
 mod lane;
 mod process;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -46,6 +47,22 @@ pub struct Metrics {
     /// Name, help and values of counters that others keep.
     extra: Vec<(&'static str, &'static str, Vec<Arc<AtomicU64>>)>,
     cache: OnceLock<ResponseCache>,
+    sources: Vec<MetricsSource>,
+}
+
+/// Families that the application renders itself, whenever somebody asks.
+pub(crate) struct MetricsSource(Box<dyn Fn() -> String + Send + Sync>);
+
+impl MetricsSource {
+    pub(crate) fn new(render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self(Box::new(render))
+    }
+}
+
+impl fmt::Debug for MetricsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MetricsSource").finish_non_exhaustive()
+    }
 }
 
 impl Metrics {
@@ -82,7 +99,13 @@ impl Metrics {
             process: Process::new(),
             extra: Vec::new(),
             cache: OnceLock::new(),
+            sources: Vec::new(),
         }
+    }
+
+    /// Renders what `sources` say too, behind everything else.
+    pub(crate) fn add_sources(&mut self, sources: Vec<MetricsSource>) {
+        self.sources.extend(sources);
     }
 
     /// Renders `counters` too, which others keep; those of one name as a sum.
@@ -144,7 +167,11 @@ impl Metrics {
             text.counter(name, help, sum);
         }
         self.process.render(&mut text);
-        text.into_string()
+        let mut text = text.into_string();
+        for MetricsSource(render) in &self.sources {
+            text += &render();
+        }
+        text
     }
 
     fn render_requests(&self, text: &mut Exposition) {

@@ -145,6 +145,11 @@ impl Drain {
         Self(CURRENT.with_borrow(|current| Some(current.as_ref()?.phase.clone())))
     }
 
+    /// A drain that does not come.
+    pub(crate) const fn never() -> Self {
+        Self(None)
+    }
+
     /// Whether the server has begun to drain.
     pub fn has_begun(&self) -> bool {
         match &self.0 {

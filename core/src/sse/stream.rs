@@ -2,7 +2,8 @@
 //!
 //! Guarantees: a slow client holds at most its queue; a quiet stream sends a
 //! comment in each keep-alive interval, so that a client that left is found
-//! out; a stream ends by itself when the server begins to drain.
+//! out; a stream ends by itself when the server begins to drain, unless it is
+//! one answer that has an end of its own.
 //!
 //! ```text
 //! open ─▶ finishing (drain: what is queued, a last comment) ─▶ ended
@@ -70,6 +71,7 @@ const FAREWELL: Bytes = Bytes::from_static(b": the server is stopping\n\n");
 pub struct Sse {
     source: Source,
     keep_alive: Option<Duration>,
+    is_one_answer: bool,
 }
 
 impl Sse {
@@ -121,15 +123,30 @@ impl Sse {
         self
     }
 
+    /// Lets the stream come to its own end when the server begins to drain.
+    ///
+    /// For an answer in parts, which a client that reconnects cannot take up
+    /// again. The grace time of the server bounds it as any other answer.
+    #[must_use]
+    pub const fn as_one_answer(mut self) -> Self {
+        self.is_one_answer = true;
+        self
+    }
+
     fn new(source: Source) -> Self {
         Self {
             source,
             keep_alive: with_limits(|limits| limits.sse_keep_alive),
+            is_one_answer: false,
         }
     }
 
     fn into_body(self) -> SseBody {
-        let drain = Drain::current();
+        let drain = if self.is_one_answer {
+            Drain::never()
+        } else {
+            Drain::current()
+        };
         SseBody {
             source: self.source,
             state: State::Open,

@@ -11,7 +11,7 @@ for ((index = 1; index < $#; index++)); do
   fi
 done
 case $crate in
-  justapi_core | justapi_cli | justapi_fuzz | http | jsonschema | referencing | serde_json | toml | toml_parser)
+  justapi_core | justapi_cli | justapi_inference | justapi_fuzz | http | jsonschema | referencing | safetensors | serde_json | toml | toml_parser)
     exec "$@" --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
       -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
       -Cllvm-args=-sanitizer-coverage-trace-compares

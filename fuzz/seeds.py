@@ -309,3 +309,62 @@ write(
         "empty": b"\0\0\0" * 33 + READ_WHOLE,
     },
 )
+
+
+def gguf_text(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def gguf(version: int, entries: list[bytes], tensors: list[bytes], data: bytes) -> bytes:
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries))
+    head += b"".join(entries) + b"".join(tensors)
+    return head + bytes(-len(head) % 32) + data
+
+
+def gguf_number(key: str, value: int) -> bytes:
+    return gguf_text(key) + struct.pack("<II", 4, value)
+
+
+LLAMA = [
+    gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("llama"),
+    gguf_number("llama.embedding_length", 8),
+    gguf_number("llama.feed_forward_length", 8),
+    gguf_number("llama.block_count", 1),
+    gguf_number("llama.attention.head_count", 2),
+    gguf_number("llama.context_length", 64),
+    gguf_text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", 6, 1e-5),
+    gguf_text("tokenizer.ggml.tokens")
+    + struct.pack("<IIQ", 9, 8, 2)
+    + gguf_text("a")
+    + gguf_text("<|im_end|>"),
+    gguf_text("tokenizer.ggml.token_type") + struct.pack("<IIQii", 9, 5, 2, 1, 3),
+]
+EMBEDDING = gguf_text("token_embd.weight") + struct.pack("<IQQIQ", 2, 8, 2, 1, 0)
+NESTED = gguf_text("nested") + struct.pack("<IIQIQBB", 9, 9, 1, 0, 2, 7, 8)
+write(
+    "gguf",
+    {
+        "llama": gguf(3, LLAMA, [EMBEDDING], bytes(32)),
+        "nested": gguf(2, [NESTED], [], b""),
+        "cut": gguf(3, LLAMA, [EMBEDDING], bytes(31)),
+        "many": b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 1 << 60),
+    },
+)
+
+
+def safetensors(header: bytes, data: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header + data
+
+
+TWO = (
+    b'{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
+    b'"b":{"dtype":"BF16","shape":[2,2],"data_offsets":[4,12]}}'
+)
+write(
+    "safetensors",
+    {
+        "two": safetensors(TWO, bytes(12)),
+        "gap": safetensors(b'{"a":{"dtype":"F16","shape":[1],"data_offsets":[2,4]}}', bytes(4)),
+        "long": struct.pack("<Q", 1 << 60) + b"{}",
+    },
+)

@@ -15,6 +15,13 @@ use justapi_core::fuzzing::{TARGETS, Target};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: Target = Target::new("config", justapi_cli::fuzzing::check, 1024 * 1024);
+// A header's buffer grows by reads of 256 KiB, and a key or a tensor takes a small multiple of its bytes.
+const GGUF: Target = Target::new("gguf", justapi_inference::fuzzing::check_gguf, 1024 * 1024);
+const SAFETENSORS: Target = Target::new(
+    "safetensors",
+    justapi_inference::fuzzing::check_safetensors,
+    1024 * 1024,
+);
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
@@ -45,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 
 fn target() -> Target {
     let name = env::var("JUSTAPI_FUZZ_TARGET").unwrap_or_default();
-    let mut targets = TARGETS.iter().copied().chain([CONFIG]);
+    let mut targets = TARGETS.iter().copied().chain([CONFIG, GGUF, SAFETENSORS]);
     targets
         .find(|target| target.name == name)
         .unwrap_or_else(|| panic!("JUSTAPI_FUZZ_TARGET names no target: {name:?}"))

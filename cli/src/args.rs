@@ -15,6 +15,7 @@ use crate::application_args::{Check, Doctor, OpenApi, Routes, SelfArgs};
 use crate::config::{Given, Group, Kind, Origin, SETTINGS, Setting, Value, find, parse_time};
 use crate::dev_args::Dev;
 use crate::help;
+use crate::infer_args::Infer;
 use crate::llm_args::BenchLlm;
 use crate::load_args::LoadFlags;
 use crate::new_args::New;
@@ -84,6 +85,7 @@ pub(crate) enum Command {
     Dev(Box<Dev>),
     Bench(Box<Bench>),
     Profile(Box<Profile>),
+    Infer(Box<Infer>),
     Routes(Routes),
     OpenApi(OpenApi),
     Check(Box<Check>),
@@ -564,8 +566,13 @@ mod tests {
     #[test]
     fn examples_of_the_help_parse() {
         for example in help::examples() {
-            // No quoted word has a space in it.
-            let words = (example.split_whitespace()).map(|word| word.trim_matches('\''));
+            // What is in quotes is one word, whatever spaces it has.
+            let words = example.split('\'').enumerate().flat_map(|(index, part)| {
+                let is_quoted = index % 2 == 1;
+                let whole = is_quoted.then_some(part);
+                let loose = (!is_quoted).then(|| part.split_whitespace());
+                whole.into_iter().chain(loose.into_iter().flatten())
+            });
             if let Err(error) = parse(words) {
                 panic!("{example}: {error}");
             }

@@ -14,6 +14,9 @@ pub(crate) enum Code {
     ExplainArgument,
     ProjectName,
     TemplateUnknown,
+    PromptMissing,
+    PromptRefused,
+    Conversation,
     UnknownKey,
     ConfigUnreadable,
     ConfigSyntax,
@@ -30,6 +33,14 @@ pub(crate) enum Code {
     DocumentFailed,
     DocumentDrift,
     DocumentFile,
+    ModelUnknown,
+    ModelFetch,
+    ModelFile,
+    ModelMemory,
+    ModelSetting,
+    NoGpu,
+    ChatTemplate,
+    ApiKeys,
     AddressInUse,
     AddressForbidden,
     AddressUnavailable,
@@ -71,7 +82,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// Every code, in order.
-    pub(crate) const ALL: [Self; 61] = [
+    pub(crate) const ALL: [Self; 72] = [
         Self::OutputWrite,
         Self::Usage,
         Self::FlagConflict,
@@ -80,6 +91,9 @@ impl Code {
         Self::ExplainArgument,
         Self::ProjectName,
         Self::TemplateUnknown,
+        Self::PromptMissing,
+        Self::PromptRefused,
+        Self::Conversation,
         Self::UnknownKey,
         Self::ConfigUnreadable,
         Self::ConfigSyntax,
@@ -96,6 +110,14 @@ impl Code {
         Self::DocumentFailed,
         Self::DocumentDrift,
         Self::DocumentFile,
+        Self::ModelUnknown,
+        Self::ModelFetch,
+        Self::ModelFile,
+        Self::ModelMemory,
+        Self::ModelSetting,
+        Self::NoGpu,
+        Self::ChatTemplate,
+        Self::ApiKeys,
         Self::AddressInUse,
         Self::AddressForbidden,
         Self::AddressUnavailable,
@@ -136,6 +158,7 @@ impl Code {
     ];
 
     /// The code as it is printed.
+    #[expect(clippy::too_many_lines, reason = "one line per code")]
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::OutputWrite => "JA101",
@@ -146,6 +169,9 @@ impl Code {
             Self::ExplainArgument => "JA205",
             Self::ProjectName => "JA206",
             Self::TemplateUnknown => "JA207",
+            Self::PromptMissing => "JA208",
+            Self::PromptRefused => "JA209",
+            Self::Conversation => "JA210",
             Self::UnknownKey => "JA301",
             Self::ConfigUnreadable => "JA302",
             Self::ConfigSyntax => "JA303",
@@ -162,6 +188,14 @@ impl Code {
             Self::DocumentFailed => "JA411",
             Self::DocumentDrift => "JA412",
             Self::DocumentFile => "JA413",
+            Self::ModelUnknown => "JA421",
+            Self::ModelFetch => "JA422",
+            Self::ModelFile => "JA423",
+            Self::ModelMemory => "JA424",
+            Self::ModelSetting => "JA425",
+            Self::NoGpu => "JA426",
+            Self::ChatTemplate => "JA427",
+            Self::ApiKeys => "JA428",
             Self::AddressInUse => "JA501",
             Self::AddressForbidden => "JA502",
             Self::AddressUnavailable => "JA503",
@@ -203,6 +237,7 @@ impl Code {
     }
 
     /// Exit status of a command that ends with this code.
+    #[expect(clippy::too_many_lines, reason = "one line per code")]
     pub(crate) const fn exit(self) -> u8 {
         match self {
             Self::OutputWrite
@@ -231,6 +266,10 @@ impl Code {
             | Self::ExplainArgument
             | Self::ProjectName
             | Self::TemplateUnknown
+            | Self::PromptMissing
+            | Self::PromptRefused
+            | Self::Conversation
+            | Self::ModelSetting
             | Self::BenchThreshold => 2,
             Self::UnknownKey
             | Self::ConfigUnreadable
@@ -243,6 +282,7 @@ impl Code {
             | Self::TlsFile
             | Self::TlsConfig
             | Self::StaticFolder
+            | Self::ApiKeys
             | Self::BenchUndecided => 3,
             Self::AddressInUse
             | Self::AddressForbidden
@@ -254,14 +294,21 @@ impl Code {
             | Self::BenchUnreachable
             | Self::ProbeRefused
             | Self::ProfiledServer => 5,
-            Self::Application | Self::ApplicationOpaque | Self::BenchInvalid | Self::ServerLost => {
-                4
-            }
+            Self::Application
+            | Self::ApplicationOpaque
+            | Self::ModelUnknown
+            | Self::ModelFetch
+            | Self::ModelFile
+            | Self::ChatTemplate
+            | Self::BenchInvalid
+            | Self::ServerLost => 4,
             Self::LaneStart
             | Self::SignalWatch
             | Self::Interpreter
             | Self::Toolchain
             | Self::WatchFallback
+            | Self::ModelMemory
+            | Self::NoGpu
             | Self::LedgerBroken => 6,
             Self::DestinationConflict => 7,
             Self::Internal => 70,
@@ -311,6 +358,21 @@ impl Code {
                 "`--template` names no template of the program, no folder that can be read, and no \
                  git repository. `justapi new --list` shows the templates of the program. A folder \
                  in the working directory that is called like one of them is `./NAME`."
+            }
+            Self::PromptMissing => {
+                "`justapi infer` has nothing to work on: no prompt was given and standard input is a \
+                 terminal, or what came in is empty or not UTF-8. Give the prompt as one argument in \
+                 quotes, or pipe it in. `justapi infer chat` asks for it instead."
+            }
+            Self::PromptRefused => {
+                "The model cannot take this prompt, most of the time because prompt and answer are \
+                 longer together than its context. `--ctx N` sets the context up to what the model was \
+                 made for, `--max-tokens N` shortens the answer. Nothing is cut off in silence."
+            }
+            Self::Conversation => {
+                "A conversation of `justapi infer chat` could not be saved, or the file is none. It \
+                 is JSON: an object with `messages`, each of which has a `role` of system, user or \
+                 assistant and a `content` of text."
             }
             Self::UnknownKey => {
                 "A warning: the configuration file sets a key that does not exist, so the line has \
@@ -394,6 +456,48 @@ impl Code {
                 "The file with the OpenAPI document could not be written, or the one to compare with \
                  could not be read as JSON. A file is written beside its place and then renamed, so \
                  a document is never half there."
+            }
+            Self::ModelUnknown => {
+                "There is no model of this name. What `--model` says is a path, if one is there: a \
+                 GGUF file, or a folder with config.json and safetensors. Else it is a short name, \
+                 such as smollm2:135m, or a repository of a hub as org/name, org/name:Q4_K_M, \
+                 org/name:file.gguf or org/name@revision."
+            }
+            Self::ModelFetch => {
+                "The model is not on this machine and could not be brought here: the network, the \
+                 hub's answer, the disk, or `--offline` is in the way, and the message says which. \
+                 Another run goes on where a download stopped. HF_ENDPOINT names another hub, HF_TOKEN \
+                 a token, HF_HOME a folder on another disk."
+            }
+            Self::ModelFile => {
+                "The file of the model is damaged, is something else, or is of a kind that is not \
+                 run. Those that are: llama, mistral, qwen2, qwen3, gemma2 and gemma3, as GGUF with \
+                 weights in F32, F16, BF16, Q4_0 to Q8_0 or Q2_K to Q6_K, or as a folder of \
+                 safetensors with tokenizer.json."
+            }
+            Self::ModelMemory => {
+                "The weights with the keys and values of the context take more memory than is free. \
+                 `justapi infer inspect` shows both numbers. A model with smaller weights or a shorter \
+                 context (`--ctx N`) needs less; so do fewer blocks (`--pool-blocks N`) of a server."
+            }
+            Self::ModelSetting => {
+                "A setting of the engine cannot be met by this model or this machine, such as a \
+                 context that is longer than the model was made for. The message names the setting \
+                 and the rule."
+            }
+            Self::NoGpu => {
+                "`--gpu` asks for an NVIDIA GPU, and this program was built without the feature \
+                 `cuda`. Without the flag the model runs on the processor."
+            }
+            Self::ChatTemplate => {
+                "A chat needs a template that makes one text of its messages. A base model has none: \
+                 it continues texts. Or the template is broken, or it does not take these messages; \
+                 the message has its own words. `--chat-template FILE` takes another one."
+            }
+            Self::ApiKeys => {
+                "The file of `--api-key-file` cannot be used: it cannot be read, others than its \
+                 owner may read it, or it has no key. It has one key a line, as KEY or NAME:KEY, and \
+                 mode 600."
             }
             Self::AddressInUse => {
                 "Another program listens on this address already. Its command line and process id \
@@ -593,7 +697,7 @@ impl Code {
             b'1' => "output",
             b'2' => "command line",
             b'3' => "configuration",
-            b'4' => "application",
+            b'4' => "applications and models",
             b'5' => "addresses and the running server",
             b'6' => "environment and installation",
             b'7' => "new projects",

@@ -15,6 +15,7 @@ use crate::application_args::{Check, Doctor, OpenApi, Routes, SelfArgs};
 use crate::args::{Bench, Cli, Command, Completions, ConfigArgs, Explain, Man, Serve};
 use crate::dev_args::Dev;
 use crate::help;
+use crate::infer_args::Infer;
 use crate::new_args::New;
 use crate::profile_args::Profile;
 
@@ -27,7 +28,7 @@ struct Listed {
     exit_codes: Option<&'static str>,
 }
 
-static COMMANDS: [Listed; 15] = [
+static COMMANDS: [Listed; 16] = [
     Listed {
         name: "new",
         about: "Make a project that runs, from a template",
@@ -62,6 +63,13 @@ static COMMANDS: [Listed; 15] = [
         augment: Profile::augment_args,
         examples: help::PROFILE,
         exit_codes: Some(help::PROFILE_EXIT_CODES),
+    },
+    Listed {
+        name: "infer",
+        about: "Run a language model on this machine: answer, chat, measure",
+        augment: Infer::augment_args,
+        examples: help::INFER,
+        exit_codes: Some(help::EXIT_CODES),
     },
     Listed {
         name: "routes",
@@ -142,7 +150,15 @@ impl Listed {
 
     /// The command with the flags that `augment` adds.
     fn build(&self, command: ClapCommand) -> ClapCommand {
-        let built = (self.augment)(command)
+        let mut built = (self.augment)(command);
+        if matches!(self.name, "check" | "dev") {
+            // A model is served by `serve` alone.
+            built = built.mut_args(|argument| match argument.get_id().as_str() {
+                id if id.starts_with("model.") => argument.hide(true),
+                _ => argument,
+            });
+        }
+        let built = built
             .about(self.about)
             .long_about(None)
             .help_template(help::template(self.examples));
@@ -208,6 +224,7 @@ impl FromArgMatches for Command {
             "dev" => Self::Dev(FromArgMatches::from_arg_matches(matches)?),
             "bench" => Self::Bench(FromArgMatches::from_arg_matches(matches)?),
             "profile" => Self::Profile(FromArgMatches::from_arg_matches(matches)?),
+            "infer" => Self::Infer(FromArgMatches::from_arg_matches(matches)?),
             "routes" => Self::Routes(FromArgMatches::from_arg_matches(matches)?),
             "openapi" => Self::OpenApi(FromArgMatches::from_arg_matches(matches)?),
             "check" => Self::Check(FromArgMatches::from_arg_matches(matches)?),

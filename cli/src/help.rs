@@ -22,6 +22,7 @@ pub(crate) const SERVE: &str = "justapi serve
 justapi serve app:app --workers 4
 justapi serve --addr 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
 justapi serve --uds /run/justapi.sock --trusted-proxy unix --rate-limit 100/s
+justapi serve --model smollm2:135m --api-key-file keys.txt
 justapi serve --check --config production.toml";
 
 /// Examples of `justapi dev`.
@@ -48,6 +49,38 @@ justapi profile app:app --path /items/5 --path /search?q=pen --duration 5 --conn
 justapi profile http://127.0.0.1:8000 --path /echo --body @order.json --html profile.html
 justapi profile https://127.0.0.1:8443/hello -k --rate 1000 --json
 justapi profile app:app -- --python venv/bin/python --access-log text";
+
+/// Examples of `justapi infer`.
+pub(crate) const INFER: &str = "justapi infer --model smollm2:135m 'Why is the sky blue?'
+justapi infer chat --model smollm2:135m
+justapi infer inspect --model model.gguf --json
+justapi infer bench --model model.gguf --threads 4";
+
+/// Examples of `justapi infer run`.
+pub(crate) const INFER_RUN: &str =
+    "justapi infer run --model smollm2:135m 'Name three rivers.' --seed 1
+justapi infer run --model model.gguf --temperature 0 --max-tokens 64 --json -
+justapi infer run --model gemma3:270m --raw 'The three largest rivers are'";
+
+/// Examples of `justapi infer chat`.
+pub(crate) const INFER_CHAT: &str = "justapi infer chat --model smollm2:135m
+justapi infer chat --model org/name:Q4_K_M --load chat.json --ctx 4096";
+
+/// Examples of `justapi infer inspect`.
+pub(crate) const INFER_INSPECT: &str = "justapi infer inspect --model model.gguf
+justapi infer inspect --model smollm2:135m --tensors --json";
+
+/// Examples of `justapi infer bench`.
+pub(crate) const INFER_BENCH: &str = "justapi infer bench --model smollm2:135m
+justapi infer bench --model model.gguf --prompt-tokens 128,1024 --threads 8 --json";
+
+/// Examples of `justapi infer embed`.
+pub(crate) const INFER_EMBED: &str = "justapi infer embed --model model.gguf first second --json
+justapi infer embed --model model.gguf";
+
+/// Examples of `justapi infer perplexity`.
+pub(crate) const INFER_PERPLEXITY: &str = "justapi infer perplexity --model model.gguf book.txt
+justapi infer perplexity --model model.gguf --window 1024 --json -";
 
 /// Examples of `justapi routes`.
 pub(crate) const ROUTES: &str = "justapi routes
@@ -96,7 +129,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes:
     1  the operation ran and failed, or a check found problems
     2  usage: a flag or argument is wrong
     3  the configuration is invalid
-    4  the application cannot be loaded
+    4  the application or the model cannot be loaded
     5  the address cannot be listened on
     6  the environment lacks something
     7  files are in the way of a new project
@@ -147,6 +180,13 @@ pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
         BENCH,
         BENCH_LLM,
         PROFILE,
+        INFER,
+        INFER_RUN,
+        INFER_CHAT,
+        INFER_INSPECT,
+        INFER_BENCH,
+        INFER_EMBED,
+        INFER_PERPLEXITY,
         ROUTES,
         OPENAPI,
         CHECK,

@@ -18,6 +18,7 @@ mod error;
 mod file_systems;
 mod help;
 mod holder;
+mod infer_args;
 mod live;
 mod llm_args;
 mod load_args;
@@ -137,6 +138,7 @@ fn dispatch(cli: Cli) -> Result<u8, CliError> {
             None => commands::bench(&ui, &bench, config),
         },
         Command::Profile(profile) => commands::profile(&ui, &profile, config),
+        Command::Infer(arguments) => commands::infer(&ui, &arguments, config),
         Command::Routes(arguments) => commands::routes(&ui, &arguments, config),
         Command::OpenApi(arguments) => commands::openapi(&ui, &arguments, config),
         Command::Check(arguments) => commands::check(&ui, &arguments, config),

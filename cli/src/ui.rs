@@ -71,6 +71,11 @@ impl Ui {
         color_for(self.color, io::stderr().is_terminal())
     }
 
+    /// Whether progress is shown to who looks.
+    pub(crate) const fn shows_progress(&self) -> bool {
+        self.quiet == 0
+    }
+
     /// Begins a line that shows a measurement; `None` where nobody looks.
     pub(crate) fn live(&self, total: Option<Duration>) -> Option<Live> {
         Live::begin(self.quiet, total)

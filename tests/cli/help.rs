@@ -2,7 +2,7 @@
 
 use crate::binary::Folder;
 
-pub(crate) const COMMANDS: [&str; 29] = [
+pub(crate) const COMMANDS: [&str; 36] = [
     "",
     "new",
     "dev",
@@ -16,6 +16,13 @@ pub(crate) const COMMANDS: [&str; 29] = [
     "bench charts",
     "bench report",
     "profile",
+    "infer",
+    "infer run",
+    "infer chat",
+    "infer inspect",
+    "infer bench",
+    "infer embed",
+    "infer perplexity",
     "routes",
     "openapi",
     "check",

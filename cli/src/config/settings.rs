@@ -63,6 +63,7 @@ impl Alias {
 pub(crate) enum Group {
     Network,
     Python,
+    Model,
     Tls,
     Clients,
     Responses,
@@ -76,6 +77,7 @@ impl Group {
         match self {
             Self::Network => "Network",
             Self::Python => "Python applications",
+            Self::Model => "Language models",
             Self::Tls => "TLS",
             Self::Clients => "Clients and proxies",
             Self::Responses => "Responses",
@@ -381,10 +383,202 @@ pub(crate) static SETTINGS: &[Setting] = &[
         ..BASE
     },
     Setting {
+        key: "model.id",
+        flag: Some("model"),
+        kind: Kind::Model,
+        value_name: "MODEL",
+        group: Group::Network,
+        help: "Model to serve with OpenAI's API, in place of an application",
+        ..BASE
+    },
+    Setting {
+        key: "model.served_name",
+        flag: Some("served-model-name"),
+        kind: Kind::Word,
+        value_name: "NAME",
+        group: Group::Model,
+        is_rare: true,
+        help: "Name that clients ask for; by default that of the model",
+        ..BASE
+    },
+    Setting {
+        key: "model.chat_template",
+        flag: Some("chat-template"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Model,
+        is_rare: true,
+        help: "Template (Jinja) of chats, in place of the model's own",
+        ..BASE
+    },
+    Setting {
+        key: "model.api_key_file",
+        flag: Some("api-key-file"),
+        kind: Kind::Path,
+        value_name: "FILE",
+        group: Group::Model,
+        is_rare: true,
+        help: "Keys of which a request has to show one, one a line as KEY or NAME:KEY",
+        ..BASE
+    },
+    Setting {
+        key: "model.offline",
+        flag: Some("offline"),
+        kind: Kind::Switch,
+        value_name: "BOOL",
+        default: || Value::Switch(false),
+        group: Group::Model,
+        is_rare: true,
+        help: "Fetch nothing: use a model that is on this machine",
+        ..BASE
+    },
+    Setting {
+        key: "model.threads",
+        flag: Some("model-threads"),
+        kind: Kind::Number { min: 1, max: 1024 },
+        value_name: "N",
+        group: Group::Model,
+        is_rare: true,
+        help: "Threads that compute; by default one per processor",
+        ..BASE
+    },
+    Setting {
+        key: "model.context",
+        flag: Some("ctx"),
+        kind: Kind::Number {
+            min: 1,
+            max: 16_777_216,
+        },
+        value_name: "N",
+        group: Group::Model,
+        is_rare: true,
+        help: "Longest context in tokens; by default the model's, at most 8192",
+        ..BASE
+    },
+    Setting {
+        key: "model.kv_type",
+        flag: Some("kv-type"),
+        kind: Kind::Choice(&["f16", "f32"]),
+        value_name: "TYPE",
+        default: || Value::Text("f16".to_owned()),
+        group: Group::Model,
+        is_rare: true,
+        help: "Type that keys and values are kept in",
+        ..BASE
+    },
+    Setting {
+        key: "model.max_seqs",
+        flag: Some("max-seqs"),
+        kind: Kind::Number { min: 1, max: 4096 },
+        value_name: "N",
+        default: || Value::Number(32),
+        group: Group::Model,
+        is_rare: true,
+        help: "Requests that are answered at once",
+        ..BASE
+    },
+    Setting {
+        key: "model.max_waiting",
+        flag: Some("max-waiting"),
+        kind: Kind::Number {
+            min: 1,
+            max: 1_000_000,
+        },
+        value_name: "N",
+        default: || Value::Number(256),
+        group: Group::Model,
+        is_rare: true,
+        help: "Requests that may wait; more are answered 429",
+        ..BASE
+    },
+    Setting {
+        key: "model.pool_blocks",
+        flag: Some("pool-blocks"),
+        kind: Kind::Number {
+            min: 1,
+            max: 100_000_000,
+        },
+        value_name: "N",
+        group: Group::Model,
+        is_rare: true,
+        help: "Blocks of keys and values; by default what 1 GiB holds",
+        ..BASE
+    },
+    Setting {
+        key: "model.block_size",
+        flag: Some("block-size"),
+        kind: Kind::Number { min: 1, max: 1024 },
+        value_name: "N",
+        default: || Value::Number(16),
+        group: Group::Model,
+        is_rare: true,
+        help: "Tokens in a block",
+        ..BASE
+    },
+    Setting {
+        key: "model.chunk_size",
+        flag: Some("chunk-size"),
+        kind: Kind::Number {
+            min: 1,
+            max: 1_000_000,
+        },
+        value_name: "N",
+        default: || Value::Number(512),
+        group: Group::Model,
+        is_rare: true,
+        help: "Prompt tokens that are computed in one step",
+        ..BASE
+    },
+    Setting {
+        key: "model.max_prefill",
+        flag: Some("max-prefill"),
+        kind: Kind::Number { min: 1, max: 4096 },
+        value_name: "N",
+        default: || Value::Number(4),
+        group: Group::Model,
+        is_rare: true,
+        help: "Requests whose prompts are computed in one step",
+        ..BASE
+    },
+    Setting {
+        key: "model.max_decode",
+        flag: Some("max-decode"),
+        kind: Kind::Number { min: 1, max: 4096 },
+        value_name: "N",
+        default: || Value::Number(32),
+        group: Group::Model,
+        is_rare: true,
+        help: "Requests that get a token in one step",
+        ..BASE
+    },
+    Setting {
+        key: "model.scheduled",
+        flag: Some("scheduled"),
+        kind: Kind::Switch,
+        value_name: "BOOL",
+        default: || Value::Switch(true),
+        group: Group::Model,
+        is_rare: true,
+        help: "Answer requests together, in batches; always so, and kept for older command lines",
+        ..BASE
+    },
+    Setting {
+        key: "model.gpu",
+        flag: Some("gpu"),
+        kind: Kind::Switch,
+        value_name: "BOOL",
+        default: || Value::Switch(false),
+        group: Group::Model,
+        is_rare: true,
+        help: "Run on an NVIDIA GPU, if this program was built for one",
+        ..BASE
+    },
+    Setting {
         key: "server.lanes",
         flag: Some("lanes"),
         kind: Kind::Lanes,
         value_name: "N",
+        is_rare: true,
         help: "Threads that serve; auto is one per CPU, or per Python worker",
         ..BASE
     },
@@ -434,6 +628,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         kind: Kind::ProxyRoutes,
         value_name: "ROUTE=URL",
         default: || Value::List(Vec::new()),
+        is_rare: true,
         help: "Give a route and all below it to an http(s):// server; repeatable",
         ..BASE
     },

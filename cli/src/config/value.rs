@@ -67,6 +67,8 @@ pub(crate) enum Kind {
     Word,
     /// What an application is imported as: a module, a file or a folder.
     Application,
+    /// A model: a path, a short name, or a repository of a hub.
+    Model,
 }
 
 /// A value of some [`Kind`].
@@ -213,6 +215,7 @@ impl Kind {
             Self::Rate => "`off` or a rate such as 100/s, 60/m or 1000/h".to_owned(),
             Self::Endpoint => "`off` or a URL such as http://127.0.0.1:4318".to_owned(),
             Self::Word => "a name without white space".to_owned(),
+            Self::Model => "a model such as model.gguf or smollm2:135m".to_owned(),
             Self::Application => "an application such as main:app or src/shop/main.py".to_owned(),
         }
     }
@@ -242,7 +245,9 @@ impl Kind {
             Self::Host => {
                 text_if(!text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c == '/'))
             }
-            Self::Path | Self::Interpreter | Self::Application => text_if(!text.is_empty()),
+            Self::Path | Self::Interpreter | Self::Application | Self::Model => {
+                text_if(!text.is_empty())
+            }
             Self::Mode => u64::from_str_radix(text, 8)
                 .ok()
                 .filter(|mode| *mode <= 0o777)
@@ -309,7 +314,8 @@ impl Kind {
             | Self::Rate
             | Self::Endpoint
             | Self::Word
-            | Self::Application => {
+            | Self::Application
+            | Self::Model => {
                 format!("a string, {}", self.expected())
             }
             Self::Number { .. } | Self::Choice(_) => self.expected(),

@@ -60,6 +60,11 @@ pub(crate) fn dev(
 ) -> Result<u8, CliError> {
     descriptors::raise_limit();
     let mut config = Config::load(explicit, &arguments.settings.given)?;
+    if matches!(config.origin("model.id"), Origin::Flag(_)) {
+        let problem = "`justapi dev` runs applications, and no model";
+        return Err(CliError::new(Code::FlagConflict, problem)
+            .with_hint("`justapi serve --model` serves a model"));
+    }
     let is_json_log = config.value("log.format").text() == Some("json");
     let ui = &ui.clone().with_json_log(is_json_log);
     for warning in config.warnings() {

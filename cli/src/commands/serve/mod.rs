@@ -4,6 +4,7 @@
 //! is at fault.
 
 pub(super) mod failure;
+mod model;
 pub(super) mod owner;
 pub(super) mod pid_file;
 pub(super) mod plan;
@@ -14,7 +15,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use justapi_core::{Bound, ServerEvent, StopSignals};
+use justapi_core::{Bound, Error, Router, Server, ServerEvent, StopSignals};
 
 pub(crate) use self::owner::OWNER;
 use self::pid_file::PidFile;
@@ -50,6 +51,9 @@ pub(crate) fn serve(
     if verbose > 0 {
         say_settings(&ui, &config)?;
     }
+    if let Some(id) = model::asked_for(&config, arguments.app.as_deref())? {
+        return model::serve(&ui, &config, &plan, &id, arguments.check);
+    }
     let meant = target::meant(&mut config, arguments.app.as_deref())?;
     if arguments.check {
         let has_app = matches!(meant, Meant::Application(_));
@@ -69,7 +73,13 @@ pub(crate) fn serve(
             if let Some(why) = why.filter(|_| plan.has_demo() && !is_json_log) {
                 ui.note(&format!("{}\n", faint(&demo_note(&why))));
             }
-            run(&ui, &plan)
+            run(
+                &ui,
+                &plan,
+                &plan.served(),
+                || plan.router(),
+                |server| server,
+            )
         }
     }
 }
@@ -82,24 +92,31 @@ fn demo_note(why: &str) -> String {
     )
 }
 
-/// Serves until a stop signal; the exit status says how it ended.
-fn run(ui: &Ui, plan: &Plan) -> Result<u8, CliError> {
+/// Serves routes until a stop signal; the exit status says how it ended.
+///
+/// `what` they are in a word or two, and `finish` adds to the server what belongs to them.
+fn run(
+    ui: &Ui,
+    plan: &Plan,
+    what: &str,
+    router: impl FnOnce() -> Result<Router, Error>,
+    finish: impl FnOnce(Server) -> Server,
+) -> Result<u8, CliError> {
     let failed = |error| failure::explain(&error, plan);
     let listens = plan.listens()?;
     let observer_ui = ui.clone();
     // Before anything listens, so that no signal after that is lost.
     let signals = StopSignals::watch().map_err(failed)?;
-    let bound = plan
-        .router()
+    let bound = router()
         .and_then(|router| plan.server(router, listens))
         .and_then(|server| {
-            server
+            finish(server)
                 .observer(move |event| say_event(&observer_ui, event))
                 .bind()
         })
         .map_err(failed)?;
     let _pid_file = plan.pid_file.as_deref().map(PidFile::write).transpose()?;
-    say_listening(ui, plan, &bound)?;
+    say_listening(ui, plan, what, &bound)?;
     let report = bound.run(signals).map_err(failed)?;
     let Some(signal) = report.signal else {
         return Err(CliError::new(
@@ -139,7 +156,7 @@ fn too_many_connections(plan: &Plan) -> Option<Warning> {
 }
 
 /// Says what is listened on, with the addresses as they were really bound.
-fn say_listening(ui: &Ui, plan: &Plan, bound: &Bound) -> Result<(), CliError> {
+fn say_listening(ui: &Ui, plan: &Plan, what: &str, bound: &Bound) -> Result<(), CliError> {
     let urls: Vec<String> = bound.addresses().iter().map(ToString::to_string).collect();
     let lanes = plan.lanes;
     let plural = if lanes == 1 { "lane" } else { "lanes" };
@@ -149,7 +166,7 @@ fn say_listening(ui: &Ui, plan: &Plan, bound: &Bound) -> Result<(), CliError> {
     let mut lines = vec![format!(
         "{}  serve   {}   {lanes} {plural}   {}",
         heading(&format!("justapi {}", env!("CARGO_PKG_VERSION"))),
-        plan.served(),
+        what,
         faint(&format!("pid {}", std::process::id()))
     )];
     for url in &urls {

@@ -105,6 +105,14 @@ impl Plan {
         self.server.mount(router)
     }
 
+    /// Adds the proxies and folders to other routes.
+    ///
+    /// # Errors
+    /// As [`Self::router`].
+    pub(crate) fn mount(&self, router: Router) -> Result<Router, Error> {
+        self.server.mount(router)
+    }
+
     /// Whether folders are served.
     pub(crate) fn has_files(&self) -> bool {
         !self.server.files.folders.is_empty()

@@ -396,8 +396,9 @@ mod tests {
     }
 
     /// Settings that say where and how processes run, not what a server is.
-    const NOT_OF_THE_SERVER: [&str; 13] = [
+    const NOT_OF_THE_SERVER: [&str; 14] = [
         "app",
+        "model.",
         "server.host",
         "server.port",
         "server.uds",

@@ -13,7 +13,7 @@ pub(super) struct JsonStyle {
     pub(super) indent: Option<String>,
     pub(super) item_separator: String,
     pub(super) key_separator: String,
-    /// Whether characters beyond ASCII are written as `\uXXXX`.
+    /// Whether characters beyond ASCII are written as `\u` and four digits.
     pub(super) ensure_ascii: bool,
     pub(super) sort_keys: bool,
 }
